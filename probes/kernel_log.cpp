@@ -34,8 +34,8 @@ std::size_t load_of_driver(const std::vector<KernelRecord>& records) {
   std::size_t begun = 0;
   std::size_t loaded = 0;
   for (std::size_t i = 0; i < records.size(); ++i) {
-    if (records[i].text.starts_with("nvidia-nvlink: Nvlink Core is being initialized")) begun = i;
-    if (records[i].text.starts_with("NVRM: loading NVIDIA UNIX ")) loaded = begun;
+    if (records[i].text.starts_with(kDriverLoadBegins)) begun = i;
+    if (records[i].text.starts_with(kDriverLoaded)) loaded = begun;
   }
   return loaded;
 }

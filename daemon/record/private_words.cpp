@@ -2,6 +2,7 @@
 #include "record/private_words.hpp"
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <cstdlib>
 #include <functional>
@@ -21,10 +22,12 @@ constexpr std::string_view kUnit = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQR
 /// Public hosts, which do not identify a machine.
 constexpr std::string_view kPublicHosts[] = {"nvidia.com", "github.com", "debian.org",
                                              "ubuntu.com", "kernel.org", "launchpad.net"};
-/// Account names of many machines, and words that every text here contains.
-constexpr std::string_view kCommonUsers[] = {"root",   "user", "ubuntu", "debian", "nvidia", "admin",
-                                             "nobody", "test", "gpu",    "cuda",   "kernel", "driver",
-                                             "linux",  "host", "boot",   "run",    "plan",   "p2pd"};
+/// Account names of many machines, in lower case, and words that every text and path here contains.
+constexpr std::string_view kCommonUsers[] = {
+    "admin",   "apt",    "bin",     "boot", "bus",    "class", "cuda", "debian", "dev",  "devices", "dkms",
+    "dpkg",    "driver", "etc",     "gpu",  "grub",   "home",  "host", "kernel", "lib",  "linux",   "module",
+    "modules", "nobody", "nvidia",  "opt",  "p2pd",   "pci",   "plan", "proc",   "root", "run",     "sbin",
+    "sys",     "system", "systemd", "test", "ubuntu", "user",  "usr",  "var"};
 constexpr std::string_view kUnitKinds[] = {".service", ".scope", ".slice", ".socket", ".timer", ".mount", ".target"};
 constexpr std::string_view kKnownUnits[] = {"p2pd",
                                             "nvidia-",
@@ -73,6 +76,12 @@ void replace_private_word(std::string& text, const std::string& name, std::strin
     if (!(at > 0 && in_word(at - 1)) && !in_word(at + name.size())) text.replace(at, name.size(), by);
 }
 
+bool is_common(std::string_view user) {  // "Ubuntu" is the full name of user ubuntu, and of the system
+  std::string lower(user);
+  std::ranges::transform(lower, lower.begin(), [](unsigned char c) { return std::tolower(c); });
+  return std::ranges::find(kCommonUsers, lower) != std::end(kCommonUsers);
+}
+
 bool is_public(std::string_view host) {
   return std::ranges::any_of(kPublicHosts, [&](std::string_view known) {
     return host.ends_with(known) && (host.size() == known.size() || host[host.size() - known.size() - 1] == '.');
@@ -89,10 +98,16 @@ void each_authority(std::string& text, const std::function<std::size_t(std::size
   }
 }
 
+/// Hides hosts that are not public, and the path on them: it may name a project, or hold a token.
 void hide_hosts(std::string& text) {
   each_authority(text, [&](std::size_t begin, std::size_t end) {
     const std::size_t colon = std::min(text.find(':', begin), end);
     if (colon == begin || is_public(std::string_view(text).substr(begin, colon - begin))) return end;
+    if (end < text.size() && text[end] == '/') {
+      std::size_t path = std::min(text.find_first_of(" \t\r\n\"'<>`()[],;\\", end), text.size());
+      while (path > end + 1 && std::string_view(".:").find(text[path - 1]) != std::string_view::npos) --path;
+      if (path > end + 1) text.replace(end + 1, path - end - 1, kRemoved);
+    }
     text.replace(begin, colon - begin, "host");
     return end - (colon - begin) + 4;
   });
@@ -223,8 +238,7 @@ std::string without_private_words(std::string text, const Identity& identity) {
   hide_behind(text, "/home/", "user");
   hide_behind(text, "/dev/disk/by-id/", "removed");
   for (const std::string& user : identity.users)
-    if (user.size() > 1 && std::ranges::find(kCommonUsers, user) == std::end(kCommonUsers))
-      replace_private_word(text, user, "user");
+    if (user.size() > 1 && !is_common(user)) replace_private_word(text, user, "user");
   hide_domain(text, identity.host_name);
   return without_host_name(std::move(text), identity.host_name);
 }

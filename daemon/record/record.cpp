@@ -6,13 +6,19 @@
 #include <algorithm>
 #include <chrono>
 #include <ctime>
+#include <set>
 #include <sstream>
 
 #include "base/json.hpp"
 #include "base/recorded.hpp"
+#include "base/signatures.hpp"
 #include "machine/boot/efi_variable.hpp"
+#include "machine/driver/driver_pins.hpp"
 #include "machine/hardware/pci.hpp"
+#include "machine/modules/default_kernel.hpp"
 #include "machine/modules/initramfs.hpp"
+#include "machine/modules/own_place.hpp"
+#include "record/record_excerpt.hpp"
 #include "record/record_files.hpp"
 #include "record/record_kernels.hpp"
 #include "record/record_target.hpp"
@@ -29,23 +35,26 @@ struct RecordCommand {
   std::string (*excerpt)(const std::string& output) = nullptr;  ///< part of the output that is kept; null: all
 };
 
-/// Keeps the lines of an initramfs list that concern a driver.
-std::string driver_lines(const std::string& output) {
+/// Keeps the matrix of a topology, without the legend, which names network cards.
+std::string matrix(const std::string& output) { return output.substr(0, output.find("NIC Legend")); }
+
+/// Keeps the lines that signatures.yaml knows.
+std::string known_errors(const std::string& errors) {
   std::string kept;
-  std::istringstream lines(output);
+  std::istringstream lines(errors);
   for (std::string line; std::getline(lines, line);)
-    if (line.find("modprobe.d/") != std::string::npos || line.find("nvidia") != std::string::npos) kept += line + "\n";
+    kept += (program_failure(line) ? line : std::string(kRemoved)) + "\n";
   return kept;
 }
 
 std::vector<RecordCommand> commands(const Host& host) {
-  std::vector<RecordCommand> out = {{{"nvidia-smi", "-q"}},
-                                    {{"nvidia-smi", "topo", "-m"}},
+  std::vector<RecordCommand> out = {{{"nvidia-smi", "-q"}, nvidia_smi_excerpt},
+                                    {{"nvidia-smi", "topo", "-m"}, matrix},
                                     {{"nvidia-smi", "topo", "-p2p", "r"}},
                                     {{"p2p-bench", "--driver-peers"}}};
   for (const Initramfs& one : initramfs_images(host).value_or(std::vector<Initramfs>())) {
-    out.push_back({{"lsinitramfs", "-l", one.image}, driver_lines});
-    out.push_back({{"lsinitrd", one.image}, driver_lines});
+    out.push_back({{"lsinitramfs", "-l", one.image}});
+    out.push_back({{"lsinitrd", one.image}});
   }
   return out;
 }
@@ -65,7 +74,7 @@ std::string link_from_bus(std::string target) {
 }
 
 void copy_text(const Host& host, RecordTarget& target, const std::string& path, const RecordText& row,
-               const std::string& host_name) {
+               const std::set<std::string>& own) {
   auto content = host.files().read(path, kFileLimit);
   if (!content) {
     // a link to /dev/null, or a dangling one: a file of modprobe.d that masks another one
@@ -76,17 +85,25 @@ void copy_text(const Host& host, RecordTarget& target, const std::string& path, 
       target.leave_out(path, content.error());
     return;
   }
-  if (row.excerpt != nullptr) *content = row.excerpt(*content, host_name);
+  if (row.excerpt != nullptr && !own.contains(*content)) *content = row.excerpt(*content);
   if (content->size() <= kKeptLimit)
     target.file(path, *content);
   else
     target.leave_out(path, Error{ErrorCode::invalid, "larger than the limit of a record", {}});
 }
 
-void copy_texts(const Host& host, RecordTarget& target, const std::string& host_name) {
+/// Texts of files that p2pd writes as they are, and checks compare as a whole.
+std::set<std::string> own_texts(const Host& host) {
+  std::set<std::string> texts = {default_kernel_drop_in(), header_hook(), driver_preferences()};
+  if (const auto pins = driver_preferences(host, true)) texts.insert(*pins);
+  for (const PlaceFile& file : own_place_files(host).value_or(std::vector<PlaceFile>())) texts.insert(file.content);
+  return texts;
+}
+
+void copy_texts(const Host& host, RecordTarget& target) {
+  const std::set<std::string> own = own_texts(host);
   for (const RecordText& row : record_texts())
-    for (const std::string& path : record_paths(host.files(), row.pattern))
-      copy_text(host, target, path, row, host_name);
+    for (const std::string& path : record_paths(host.files(), row.pattern)) copy_text(host, target, path, row, own);
 }
 
 void copy_links(const Host& host, RecordTarget& target) {
@@ -190,6 +207,22 @@ std::string lspci_text(const std::vector<PciDevice>& devices) {
   return text;
 }
 
+/// Lists the files of an initramfs that concern a driver. A file of modprobe.d has the size of its part in the record
+/// if it has the host's: a check compares them.
+std::string initramfs_excerpt(const std::string& output, const Host& host, const RecordTarget& target) {
+  std::string kept;
+  for (const auto& [path, bytes] : parse_initramfs_list(output)) {
+    const bool configuration = path.find("modprobe.d/") != std::string::npos;
+    if (!configuration && path.find("nvidia") == std::string::npos) continue;
+    std::uint64_t size = bytes.value_or(0);
+    const auto now = host.files().stat("/" + path);
+    if (const std::string* const text = target.text("/" + path); configuration && text != nullptr && now)
+      size = text->size() + (static_cast<std::uint64_t>(now->st_size) == size ? 0 : 1);
+    kept += fmt::format("{} 1 root root {} Jan 1 00:00 {}\n", bytes ? "-rw-r--r--" : "lrwxrwxrwx", size, path);
+  }
+  return kept;
+}
+
 void copy_commands(const Host& host, RecordTarget& target) {
   for (const auto& [argv, excerpt] : commands(host)) {
     if (!host.has_program(argv.front()) && !RecordedRunner::is_record(host.files())) continue;
@@ -201,9 +234,12 @@ void copy_commands(const Host& host, RecordTarget& target) {
       target.leave_out(command.text(), result.error());
       continue;
     }
-    const std::string output = excerpt == nullptr ? result->output : excerpt(result->output);
-    target.command(
-        {argv, {result->status, without_ids(without_identity(output)), without_ids(without_identity(result->errors))}});
+    const std::string output = argv.front().starts_with("lsinit") ? initramfs_excerpt(result->output, host, target)
+                               : excerpt == nullptr               ? result->output
+                                                                  : excerpt(result->output);
+    target.command({argv,
+                    {result->status, without_ids(without_identity(output)),
+                     without_ids(without_identity(known_errors(result->errors)))}});
   }
 }
 
@@ -228,11 +264,9 @@ nlohmann::ordered_json description(const Host& host, const RecordTarget& target,
 }  // namespace
 
 Result<MachineRecord> record_machine(const Host& host, const std::string& name) {
-  const Identity identity = identity_of(host);
-  const std::string& host_name = identity.host_name;
-  RecordTarget target(identity);
+  RecordTarget target(identity_of(host));
   target.file("/lspci-xxxx.txt", lspci_text(TRY(pci_devices(host, PciDepth::everything))));
-  copy_texts(host, target, host_name);
+  copy_texts(host, target);
   copy_names(host, target);
   copy_links(host, target);
   copy_libraries(host, target);
@@ -240,7 +274,7 @@ Result<MachineRecord> record_machine(const Host& host, const std::string& name) 
   copy_keys(host, target);
   record_module_files(host, target);
   record_headers(host, target);
-  record_kernel_log(host, target, host_name);
+  record_kernel_log(host, target);
   copy_commands(host, target);
   nlohmann::ordered_json about = description(host, target, name);
   return std::move(target).record(std::move(about));

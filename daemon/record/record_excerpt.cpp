@@ -6,8 +6,11 @@
 #include <algorithm>
 #include <optional>
 
+#include "machine/boot/grub.hpp"
 #include "machine/boot/mounts.hpp"
 #include "machine/modules/build_log.hpp"
+#include "machine/modules/initramfs.hpp"
+#include "machine/modules/modprobe_files.hpp"
 #include "machine/packages/apt_conf.hpp"
 #include "machine/packages/dpkg_status.hpp"
 #include "record/redact.hpp"
@@ -28,91 +31,323 @@ std::string by_line(std::string_view text, Change change) {
   return out;
 }
 
-/// Keeps the lines that begin with one of `words`.
-template <std::size_t N>
-std::string lines_of(std::string_view text, const std::string_view (&words)[N]) {
-  return by_line(text, [&](std::string_view line) {
-    const bool wanted = std::ranges::any_of(words, [&](std::string_view word) { return line.starts_with(word); });
-    return wanted ? std::optional(std::string(line)) : std::nullopt;
-  });
-}
-
 std::string_view without_indent(std::string_view line) {
   return line.substr(std::min(line.find_first_not_of(" \t"), line.size()));
 }
 
-/// Removes from a line of grub.cfg the users who may edit its entries, and ids of FAT, which are no UUIDs.
-std::string grub_line(std::string_view line) {
+std::string_view indent_of(std::string_view line) { return line.substr(0, line.size() - without_indent(line).size()); }
+
+/// Keeps the lines NAME=VALUE of which `kind` has the name; of others the name stays.
+std::string settings(std::string_view text, PublicKind kind) {
+  return by_line(text, [&](std::string_view line) -> std::optional<std::string> {
+    if (without_indent(line).empty()) return std::string(line);
+    if (line.starts_with('#') || line.starts_with(';')) return public_comment(line);
+    const std::size_t equals = line.find('=');
+    const std::string_view name = line.substr(0, equals);
+    const bool section = name.starts_with('[') && name.ends_with(']') && is_plain_name(name.substr(1, name.size() - 2));
+    if (equals == line.npos || !is_plain_name(name)) return std::string(section ? name : kRemoved);
+    return is_public(kind, name) ? std::string(line) : fmt::format("{}={}", name, kRemoved);
+  });
+}
+
+/// Keeps the lines "NAME: VALUE" of which `kind` has the name; of others the name stays.
+std::string fields(std::string_view text, PublicKind kind) {
+  return by_line(text, [&](std::string_view line) -> std::optional<std::string> {
+    if (without_indent(line).empty()) return std::string(line);
+    if (line.starts_with('#')) return public_comment(line);
+    const std::size_t colon = line.find(':');
+    const std::string_view word = without_indent(line.substr(0, colon)),
+                           name = word.substr(0, word.find_last_not_of(" \t") + 1);
+    if (is_public(kind, name)) return std::string(line);
+    constexpr std::string_view kInNames = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-/.# ";
+    if (colon == line.npos || name.find_first_not_of(kInNames) != name.npos)
+      return fmt::format("{}{}", indent_of(line), kRemoved);
+    return fmt::format("{}: {}", line.substr(0, colon), kRemoved);
+  });
+}
+
+/// Keeps the words for which `keeps` is true; blanks stay.
+template <class Keeps>
+std::string by_word(std::string_view text, Keeps keeps) {
+  std::string out;
+  while (!text.empty()) {
+    const std::string_view blank = indent_of(text);
+    text.remove_prefix(blank.size());
+    const std::string_view word = text.substr(0, text.find_first_of(" \t"));
+    text.remove_prefix(word.size());
+    out += blank;
+    if (!word.empty()) out += keeps(word) ? word : kRemoved;
+  }
+  return out;
+}
+
+std::string public_command(std::string_view text) {
+  return by_word(text, [](std::string_view word) { return is_public(PublicKind::command_word, word); });
+}
+
+/// Title or id of an entry, or a path to one, "1>2".
+std::string menu_name(std::string_view text) {
+  std::string out;
+  while (!text.empty()) {
+    const std::string_view level = text.substr(0, text.find('>'));
+    text.remove_prefix(level.size());
+    out += is_public(PublicKind::menu_id, level)
+               ? without_ids(std::string(level))
+               : by_word(level, [](std::string_view word) { return is_public(PublicKind::menu_word, word); });
+    for (; text.starts_with('>'); text.remove_prefix(1)) out += '>';
+  }
+  return out;
+}
+
+/// Checks for the path of a kernel or an initrd, with a disk of GRUB before it.
+bool is_boot_file(std::string_view path) {
+  const bool begins = path.starts_with('/') || path.starts_with('(') || path.starts_with('$');
+  return begins && std::ranges::all_of(path, [](char c) {
+           return is_plain_name(std::string_view(&c, 1)) ||
+                  std::string_view("/()@~${}").find(c) != std::string_view::npos;
+         });
+}
+
+/// Words of a load command, with public arguments.
+std::string load_text(const GrubEntry::Load& load) {
+  std::string out = load.kernel ? "\tlinux" : "\tinitrd";
+  bool ended = false;  // the rest is for init
+  for (std::size_t i = 0; i < load.words.size(); ++i) {
+    const std::string& word = load.words[i];
+    const bool file = !load.kernel || i == 0;
+    const bool sound = is_plain_name(word) || word.find_first_of(" \t\n\"") == word.npos;
+    const std::string kept = file && !is_boot_file(word) ? std::string(kRemoved)
+                             : file                      ? word
+                             : ended                     ? std::string(kRemoved)
+                             : sound || word == "--"     ? public_arguments(word)
+                                                         : public_arguments(kernel_argument(word).key + "=");
+    out += " " + grub_quoted(kept);
+    ended = ended || (!file && word == "--");
+  }
+  return out + "\n";
+}
+
+/// Writes `entries` anew: what parse_grub() reads of them.
+std::string menu_text(const std::vector<GrubEntry>& entries) {
+  std::string out;
+  for (const GrubEntry& entry : entries) {
+    if (entry.conditional) out += "if removed; then\n";
+    out += fmt::format("{} '{}'", entry.submenu ? "submenu" : "menuentry", menu_name(entry.title));
+    if (!entry.id.empty()) out += fmt::format(" --id '{}'", menu_name(entry.id));
+    out += " {\n" + menu_text(entry.children);
+    for (const GrubEntry::Load& load : entry.loads) out += load_text(load);
+    out += entry.conditional ? "}\nfi\n" : "}\n";
+  }
+  return out;
+}
+
+/// Writes a menu anew; of a broken one the place and the kind of its mistake.
+std::string menu_text(std::string_view text) {
+  const auto menu = parse_grub(text);
+  if (!menu) {
+    const std::string& mistake = menu.error().message;  // "line 7: a quotation mark that is not closed"
+    const auto line =
+        static_cast<std::size_t>(std::max(std::atoi(mistake.c_str() + std::string_view("line ").size()), 1));
+    const char* mark = mistake.find("quotation") != mistake.npos    ? "'"
+                       : mistake.find("not closed") != mistake.npos ? "{"
+                                                                    : "}";
+    return std::string(line - 1, '\n') + mark;
+  }
+  std::string out;
+  if (!menu->default_entry.empty()) out += fmt::format("set default='{}'\n", menu_name(menu->default_entry));
+  if (menu->one_time) out += "if removed; then\nset default='${next_entry}'\nfi\n";
+  out += menu_text(menu->entries);
+  return menu->reads_custom ? out + "source /boot/grub/custom.cfg\n" : out;
+}
+
+/// Value of a variable in a shell: quotes, variables and public arguments stay; nullopt if more follows it on the line.
+std::optional<std::string> shell_value(std::string_view value, bool bare) {
+  std::string out;
+  bool hidden = false;  // the piece before ends within a value that is left out
+  for (std::size_t at = 0; at < value.size();) {
+    if (std::string_view(" \t;").find(value[at]) != value.npos) {
+      const std::string_view rest = without_indent(value.substr(at));
+      return rest.empty() || rest == ";" || rest.starts_with('#') ? std::optional(out) : std::nullopt;
+    }
+    const bool quoted = value[at] == '\'' || value[at] == '"';
+    const std::string_view ends = !quoted ? " \t;'\"" : value[at] == '"' ? "\"" : "'";
+    std::size_t end = quoted ? at + 1 : at;
+    for (; end < value.size() && ends.find(value[end]) == ends.npos; ++end)
+      if (value[end] == '\\' && ends != "'" && ++end == value.size()) return std::nullopt;
+    if (quoted && end == value.size()) return std::nullopt;
+    const std::string_view piece = value.substr(at + (quoted ? 1 : 0), end - at - (quoted ? 1 : 0));
+    if (ends != "'" && (piece.find('`') != piece.npos || piece.find("$(") != piece.npos))
+      return "$(" + std::string(kRemoved) + ")";
+    const std::string mark(quoted ? 1 : 0, value[at]), kept = hidden ? "" : public_arguments(piece, bare);
+    out += mark + kept + mark;
+    hidden = hidden || (kept.ends_with(kRemoved) && kept != piece);
+    at = quoted ? end + 1 : end;
+  }
+  return out;
+}
+
+/// A line of /etc/default/grub: an assignment, a comment, or a command, which is replaced.
+std::string shell_line(std::string_view line) {
   const std::string_view words = without_indent(line);
-  const std::string indent(line.substr(0, line.size() - words.size()));
-  if (words.starts_with("password")) return indent + "password removed removed";
-  if (words.starts_with("set superusers")) return indent + "set superusers=\"removed\"";
-  if (!words.starts_with("search ") || words.find("--fs-uuid") == std::string_view::npos) return std::string(line);
-  const std::size_t last = line.find_last_of(" \t") + 1;
-  return std::string(line.substr(0, last)) + zeroed(line.substr(last));
+  if (words.empty()) return "";
+  if (words.starts_with('#')) return public_comment(words);
+  const std::size_t equals = line.find('=');
+  std::string_view declares = words.substr(0, words.find('='));
+  for (const std::string_view word : {"export ", "readonly "})
+    if (declares.starts_with(word)) declares.remove_prefix(word.size());
+  if (equals == line.npos || !is_plain_name(declares)) return std::string(kRemoved);
+  const auto value = shell_value(line.substr(equals + 1), is_public(PublicKind::grub_variable, declares));
+  return value ? std::string(line.substr(0, equals + 1)) + *value : std::string(kRemoved);
+}
+
+std::string modprobe_line(std::string_view rest) {
+  if (rest.starts_with('#')) return public_comment(rest);
+  const std::string_view verb = take_word(rest), module = take_word(rest);
+  const std::string begin = fmt::format("{} {}", verb, is_plain_name(module) ? module : kRemoved);
+  if (verb.empty()) return "";
+  if (verb == "options") {
+    const bool closed = std::ranges::count(rest, '"') % 2 == 0;
+    return begin + (closed ? public_arguments(rest, true, module) : " \"" + std::string(kRemoved));
+  }
+  if (verb == "blacklist") return begin;
+  if (verb == "softdep") return begin + by_word(rest, is_plain_name);
+  if (verb == "install" || verb == "remove") return begin + public_command(rest);
+  return verb == "alias" && without_indent(rest) == "off" ? begin + " off" : std::string(kRemoved);
 }
 
 /// Source of a mount, without the host of a network mount.
 std::string source_of(const Mount& mount) {
   const bool remote = mount.source.find(":/") != std::string::npos || mount.source.starts_with("//");
-  std::string source = remote ? "host:/" : mount.source;
-  for (std::size_t at = source.find(' '); at != std::string::npos; at = source.find(' ', at))
-    source.replace(at, 1, "\\040");
-  return source;
+  return remote ? "host:/" : mount.source == mount.type ? mount.type : public_device(mount.source);
 }
 
 }  // namespace
 
-std::string plain_excerpt(const std::string& text, const std::string&) { return without_ids(text); }
+std::string plain_excerpt(const std::string& text) { return without_ids(text); }
 
-std::string arguments_excerpt(const std::string& text, const std::string& host_name) {
-  return without_host_name(without_ids(without_private_arguments(text)), host_name);
+std::string script_excerpt(const std::string&) { return std::string(kRemoved) + "\n"; }
+
+std::string arguments_excerpt(const std::string& text) { return without_ids(public_arguments(text)); }
+
+std::string grub_defaults_excerpt(const std::string& text) {
+  return without_ids(by_line(text, [](std::string_view line) { return std::optional(shell_line(line)); }));
 }
 
-std::string nvidia_excerpt(const std::string& text, const std::string&) { return without_ids(without_identity(text)); }
+std::string grub_menu_excerpt(const std::string& text) { return without_ids(menu_text(text)); }
 
-std::string version_excerpt(const std::string& text, const std::string& host_name) {
-  return without_host_name(without_builder(text), host_name);
+std::string grub_custom_excerpt(const std::string& text) {
+  const auto custom = split_grub_custom(text);
+  if (!custom) return std::string(kTrialBegin);
+  std::string out = menu_text(custom->user);
+  if (custom->trial.empty()) return without_ids(out);
+  out += std::string(kTrialBegin) + "# arguments:";
+  for (const std::string& argument : noted_arguments(custom->trial)) out += " " + public_arguments(argument);
+  return without_ids(out + "\n" + menu_text(custom->trial) + std::string(kTrialEnd));
 }
 
-std::string zeros_excerpt(const std::string& text, const std::string&) { return zeroed(text); }
+std::string grub_environment_excerpt(const std::string& text) {
+  std::string out = "# GRUB Environment Block\n";
+  for (const auto& [name, value] : parse_grub_environment(text))
+    if (is_plain_name(name))
+      out += fmt::format("{}={}\n", name, is_public(PublicKind::grub_environment, name) ? menu_name(value) : kRemoved);
+  return out;
+}
 
-std::string first_line_excerpt(const std::string& text, const std::string&) {
+std::string modprobe_excerpt(const std::string& text) {
+  std::string out;
+  int lines = 0;
+  for (const ModprobeLine& line : modprobe_lines(text)) {  // keeps the number of each line
+    for (; lines + 1 < line.number; ++lines) out += "\n";
+    out += modprobe_line(line.text) + "\n";
+    ++lines;
+  }
+  if (mentions_driver(text) && !mentions_driver(out)) out += "# nvidia\n";
+  return out;
+}
+
+std::string depmod_excerpt(const std::string& text) {
+  return by_line(text, [](std::string_view line) {
+    std::string_view rest = line;
+    const std::string_view verb = take_word(rest), module = take_word(rest);
+    return std::optional(verb == "override" && is_plain_name(module) ? fmt::format("override {} {}", module, kRemoved)
+                                                                     : std::string(verb.empty() ? "" : kRemoved));
+  });
+}
+
+std::string names_excerpt(const std::string& text) {
+  return by_line(text, [](std::string_view line) {
+    return std::optional(line.starts_with('#') ? public_comment(line) : by_word(line, [](std::string_view word) {
+      return is_plain_name(word);
+    }));
+  });
+}
+
+std::string nccl_excerpt(const std::string& text) { return settings(text, PublicKind::nccl_variable); }
+std::string os_release_excerpt(const std::string& text) { return settings(text, PublicKind::os_release); }
+std::string pins_excerpt(const std::string& text) { return fields(text, PublicKind::pin_field); }
+std::string nvidia_smi_excerpt(const std::string& text) { return fields(text, PublicKind::nvidia_smi_field); }
+
+std::string unit_excerpt(const std::string& text) {
+  constexpr std::string_view kCommand = "ExecStart=";
+  return by_line(settings(text, PublicKind::unit_directive), [&](std::string_view line) {
+    return std::optional(line.starts_with(kCommand)
+                             ? std::string(kCommand) + public_command(line.substr(kCommand.size()))
+                             : std::string(line));
+  });
+}
+
+/// Removes comments of YAML.
+std::string catalogue_excerpt(const std::string& text) {
+  return by_line(text, [](std::string_view line) {
+    bool quoted = false;
+    std::size_t end = 0;
+    for (; end < line.size(); ++end) {
+      quoted ^= line[end] == '"' || line[end] == '\'';
+      if (line[end] == '#' && !quoted && (end == 0 || line[end - 1] == ' ' || line[end - 1] == '\t')) break;
+    }
+    return std::optional(std::string(line.substr(0, end)));
+  });
+}
+
+std::string nvidia_excerpt(const std::string& text) { return without_ids(without_identity(text)); }
+
+std::string version_excerpt(const std::string& text) {
+  return by_line(text, [](std::string_view line) { return std::optional(public_version(line)); });
+}
+
+std::string zeros_excerpt(const std::string& text) { return zeroed(text); }
+
+std::string first_line_excerpt(const std::string& text) {
   const std::size_t end = text.find('\n');
   return end == std::string::npos ? text : text.substr(0, end + 1);
 }
 
-std::string grub_menu_excerpt(const std::string& text, const std::string& host_name) {
-  return arguments_excerpt(by_line(text, [](std::string_view line) { return std::optional(grub_line(line)); }),
-                           host_name);
-}
-
-std::string cpuinfo_excerpt(const std::string& text, const std::string&) {
+std::string cpuinfo_excerpt(const std::string& text) {
   const std::size_t end = text.find("\n\n");
   return end == std::string::npos ? text : text.substr(0, end + 2);
 }
 
-std::string iomem_excerpt(const std::string& text, const std::string&) {
+std::string iomem_excerpt(const std::string& text) {
   std::size_t bus = std::string::npos;  // indent of the range of a root bus
   return by_line(text, [&](std::string_view line) {
-    const std::size_t indent = line.size() - without_indent(line).size();
+    const std::size_t indent = indent_of(line).size();
     if (indent <= bus && bus != std::string::npos) bus = std::string::npos;
     if (bus == std::string::npos && line.find(" : PCI Bus ") != std::string_view::npos) bus = indent;
     return bus == std::string::npos ? std::nullopt : std::optional(std::string(line));
   });
 }
 
-std::string modules_dep_excerpt(const std::string& text, const std::string&) {
+std::string modules_dep_excerpt(const std::string& text) {
   return by_line(text, [](std::string_view line) {
     const bool ours = line.substr(0, line.find(':')).find("nvidia") != std::string_view::npos;
     return ours ? std::optional(std::string(line)) : std::nullopt;
   });
 }
 
-std::string mounts_excerpt(const std::string& text, const std::string& host_name) {
+std::string mounts_excerpt(const std::string& text) {
   constexpr std::string_view kPoints[] = {"/", "/boot", "/boot/efi", "/boot/grub", "/efi", "/usr", "/var"};
   int number = 0;
-  const std::string kept = by_line(text, [&](std::string_view line) -> std::optional<std::string> {
+  return by_line(text, [&](std::string_view line) -> std::optional<std::string> {
     const auto mounts = parse_mounts(line);
     if (!mounts || mounts->empty()) return std::nullopt;
     const Mount& mount = mounts->front();
@@ -122,51 +357,53 @@ std::string mounts_excerpt(const std::string& text, const std::string& host_name
     return fmt::format("{} {} {} / {} {} - {} {} {}", 24 + number, number == 1 ? 1 : 25, mount.device, mount.point,
                        mode, mount.type, source_of(mount), mode);
   });
-  return without_host_name(without_ids(kept), host_name);
 }
 
-std::string dm_excerpt(const std::string& text, const std::string&) {
-  return text.substr(0, text.find('-') + 1) + "\n";
-}
+std::string dm_excerpt(const std::string& text) { return text.substr(0, text.find('-') + 1) + "\n"; }
 
-std::string apt_excerpt(const std::string& text, const std::string&) {
+std::string apt_excerpt(const std::string& text) {
   std::string out;
   for (const AptOption& option : parse_apt_conf(text, "")) {
-    const bool clear = option.name == "#clear";
-    const std::string& name = clear ? option.value : option.name;
-    const bool private_one = name.find("mail") != std::string::npos || name.find("sender") != std::string::npos;
-    if (!name.starts_with("apt::periodic") && !name.starts_with("unattended-upgrade")) continue;
-    if (private_one) continue;
-    out += clear ? fmt::format("#clear {};\n", name) : fmt::format("{} \"{}\";\n", name, option.value);
+    if (option.name != "#clear" && is_public(PublicKind::apt_setting, option.name))
+      out += fmt::format("{} \"{}\";\n", option.name, option.value);
+    else if (option.name == "#clear" && is_public(PublicKind::apt_list, option.value))
+      out += fmt::format("#clear {};\n", option.value);
   }
   return out;
 }
 
-std::string dpkg_excerpt(const std::string& text, const std::string&) {
-  constexpr std::string_view kFields[] = {"Package:", "Status:", "Architecture:", "Version:"};
-  if (!parse_dpkg_status(text)) return text;  // keeps a broken file whole: its mistake and line are the fact
+std::string dpkg_excerpt(const std::string& text) {
+  if (!parse_dpkg_status(text)) return fields(text, PublicKind::dpkg_field);  // its mistake and line are the fact
   return by_line(text, [&](std::string_view line) {
-    const bool wanted = line.empty() || std::ranges::any_of(kFields, [&](auto word) { return line.starts_with(word); });
+    const bool wanted = line.empty() || is_public(PublicKind::dpkg_field, line.substr(0, line.find(':')));
     return wanted ? std::optional(std::string(line)) : std::nullopt;
   });
 }
 
-std::string snapd_excerpt(const std::string& text, const std::string&) {
-  const std::size_t at = text.find("\"seeded\"");
+std::string snapd_excerpt(const std::string& text) {
+  constexpr std::string_view kSeeded = "\"seeded\"";
+  const std::size_t at = text.find(kSeeded);
   if (at == std::string::npos) return "{}\n";
-  return "{" + text.substr(at, std::min(text.find_first_of(",}\n", at), at + 32) - at) + "}\n";
+  const std::string value = text.substr(at + kSeeded.size(), 32);
+  const std::size_t word = value.find_first_not_of(": ");
+  const bool known =
+      word != value.npos && (value.compare(word, 4, "true") == 0 || value.compare(word, 5, "false") == 0);
+  return known ? fmt::format("{{{}:{}}}\n", kSeeded, value[word] == 't') : "{}\n";
 }
 
-std::string build_log_excerpt(const std::string& text, const std::string& host) {
+std::string build_log_excerpt(const std::string& text) {
   const auto failure = build_failure(text);
-  const std::string head = text.substr(0, text.find(": ") + 2);  // version of p2pd that built it
-  return failure && *failure ? head + "\n" + without_host_name((*failure)->line + "\n", host) : "";
+  if (!failure || !*failure) return "";
+  const std::string head = text.substr(0, std::min(text.find(": "), text.size()));  // version of p2pd that built it
+  return fmt::format("{}: \n{}\n", is_plain_name(head) ? head : kRemoved,
+                     (*failure)->signature_id.empty() ? "error: removed" : (*failure)->line);
 }
 
-std::string config_excerpt(const std::string& text, const std::string&) {
-  constexpr std::string_view kOptions[] = {"CONFIG_CC_", "CONFIG_CLANG_", "CONFIG_DEBUG_INFO_BTF", "CONFIG_GCC_",
-                                           "CONFIG_MOD"};
-  return lines_of(text, kOptions);
+std::string config_excerpt(const std::string& text) {
+  return by_line(text, [](std::string_view line) {
+    const bool wanted = is_public(PublicKind::kernel_config, line.substr(0, line.find('=')));
+    return wanted ? std::optional(std::string(line)) : std::nullopt;
+  });
 }
 
 }  // namespace p2pd

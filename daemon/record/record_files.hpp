@@ -13,8 +13,7 @@ namespace p2pd {
 /// Files whose text is part of a record; `*` matches any name in one directory.
 struct RecordText {
   std::string_view pattern;
-  /// Part of the text that is kept; null: every byte. `host_name` is the recorded host's, empty if not known.
-  std::string (*excerpt)(const std::string& text, const std::string& host_name);
+  std::string (*excerpt)(const std::string& text);  ///< part of the text that is kept; null: every byte
 };
 std::span<const RecordText> record_texts();
 

@@ -3,7 +3,6 @@
 
 #include <elf.h>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -117,7 +116,7 @@ void record_headers_of(const Host& host, RecordTarget& target, const BuildTarget
   }
   if (host.files().exists(kernel.build() + "/Makefile")) target.stand_in(place + "/Makefile");
   const auto config = host.files().read(kernel.build() + "/.config");
-  if (config) target.file(place + "/.config", config_excerpt(*config, ""));
+  if (config) target.file(place + "/.config", config_excerpt(*config));
   for (const auto& [name, rule] : all.compat_rules) {
     const auto text = kernel_header(host, kernel, rule.header);
     const std::string copy = host.files().exists(kernel.build()) ? place : "/lib/modules/" + kernel.release + "/source";
@@ -128,11 +127,12 @@ void record_headers_of(const Host& host, RecordTarget& target, const BuildTarget
   }
 }
 
-/// Removes identity from each line of a kernel record: a word begins after a line break.
-std::string without_identity(const KernelRecord& record, const std::string& host_name) {
-  std::vector<std::string> lines = record.lines();
-  for (std::string& line : lines) line = log_line_without_identity(std::move(line), host_name);
-  return log_line_without_identity(record.head, host_name) + fmt::format("{}", fmt::join(lines, kKernelLogBreak));
+/// Header of a record, without the host's name in a text log: "Nov 21 19:58:21 box kernel: [    0.1] ".
+std::string public_head(std::string head) {
+  const std::size_t kernel = head.find(" kernel: ");
+  if (kernel == std::string::npos) return head;
+  const std::size_t host = head.rfind(' ', kernel - 1) + 1;  // npos + 1 is 0
+  return head.replace(host, kernel - host, "host");
 }
 
 }  // namespace
@@ -154,14 +154,15 @@ void record_headers(const Host& host, RecordTarget& target) {
   for (const BuildTarget& kernel : *kernels) record_headers_of(host, target, kernel, *all);
 }
 
-void record_kernel_log(const Host& host, RecordTarget& target, const std::string& host_name) {
+void record_kernel_log(const Host& host, RecordTarget& target) {
   const auto log = kernel_log(host);
   if (!log) {
     target.leave_out("/dev/kmsg", log.error());
     return;
   }
   std::string text;
-  for (const KernelRecord& record : log->records) text += without_identity(record, host_name) + "\n";
+  for (const KernelRecord& record : log->records)
+    text += public_head(record.head) + public_kernel_message(record.text) + "\n";
   if (text.size() <= kLogLimit)
     target.file(log->source, text);
   else

@@ -14,7 +14,8 @@ void record_module_files(const Host& host, RecordTarget& target);
 /// for.
 void record_headers(const Host& host, RecordTarget& target);
 
-/// Adds the kernel's log of this boot, at the path it was read from.
-void record_kernel_log(const Host& host, RecordTarget& target, const std::string& host_name);
+/// Adds the kernel's log of this boot, at the path it was read from: every record, with the text of those that checks
+/// read.
+void record_kernel_log(const Host& host, RecordTarget& target);
 
 }  // namespace p2pd

@@ -18,7 +18,9 @@ void RecordTarget::stand_in(std::string_view path, bool executable) {
   put(path, {executable ? Kind::program : Kind::file, ""});
 }
 
-void RecordTarget::link(std::string_view path, const std::string& target) { put(path, {Kind::link, target}); }
+void RecordTarget::link(std::string_view path, const std::string& target) {
+  put(path, {Kind::link, without_private_words(target, identity_)});
+}
 
 void RecordTarget::command(RecordedCommand command) {
   std::string name;
@@ -39,11 +41,22 @@ MachineRecord RecordTarget::record(nlohmann::ordered_json machine) && {
   return std::move(record_);
 }
 
+const std::string* RecordTarget::text(std::string_view path) const {
+  const auto found = record_.files.find(place(path));
+  return found == record_.files.end() || found->second.kind == Kind::link ? nullptr : &found->second.content;
+}
+
+/// Place of `path` in the record; the names of programs are those that checks ask for.
+std::string RecordTarget::place(std::string_view path) const {
+  const std::string name = std::filesystem::path(path).lexically_normal().relative_path();
+  return name.find("bin/") == std::string::npos ? without_private_words(name, identity_) : name;
+}
+
 void RecordTarget::put(std::string_view path, RecordFile file) {
   if (is_utf8(path) && (file.kind != Kind::link || is_utf8(file.content)))
-    record_.files.insert_or_assign(std::filesystem::path(path).lexically_normal().relative_path(), std::move(file));
+    record_.files.insert_or_assign(place(path), std::move(file));
   else
-    unreadable_.emplace_back(path);
+    unreadable_.push_back(without_private_words(std::string(path), identity_));
 }
 
 }  // namespace p2pd

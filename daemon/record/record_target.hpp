@@ -23,6 +23,9 @@ class RecordTarget {
   void link(std::string_view path, const std::string& target);
   void command(RecordedCommand command);
 
+  /// Text that was added for `path`, or null.
+  const std::string* text(std::string_view path) const;
+
   /// Skips a file that has vanished or never existed; adds a file with any other Error to unreadable().
   void leave_out(const std::string& path, const Error& error);
   const std::vector<std::string>& unreadable() const { return unreadable_; }
@@ -30,6 +33,7 @@ class RecordTarget {
   MachineRecord record(nlohmann::ordered_json machine) &&;
 
  private:
+  std::string place(std::string_view path) const;
   void put(std::string_view path, RecordFile file);
 
   Identity identity_;

@@ -1,36 +1,198 @@
 // SPDX-License-Identifier: MIT
 #include "record/redact.hpp"
 
+#include <fnmatch.h>
+
 #include <algorithm>
 #include <cctype>
+
+#include "base/signatures.hpp"
+#include "machine/driver/registry_keys.hpp"
 
 namespace p2pd {
 namespace {
 
+struct PublicName {
+  PublicKind kind;
+  const char* pattern;  ///< of fnmatch(3)
+};
+
+/// All that a record and a report keep. What is not here is left out: a check that reads more needs a row.
+constexpr PublicName kPublic[] = {
+    // read by iommu, boot-loader, secure-boot, modprobe-options; then what plans set (kernel_arguments.cpp)
+    {PublicKind::argument, "*iommu*"},
+    {PublicKind::argument, "*intremap*"},
+    {PublicKind::argument, "*vfio*"},
+    {PublicKind::argument, "pcie_acs_override"},
+    {PublicKind::argument, "BOOT_IMAGE"},
+    {PublicKind::argument, "module.sig_enforce"},
+    {PublicKind::argument, "lockdown"},
+    {PublicKind::argument, "nvidia*.*"},
+    {PublicKind::argument, "nouveau.*"},
+    {PublicKind::argument, "p2pd.*"},
+    {PublicKind::module_option, "NVreg_*"},
+    {PublicKind::module_option, "disable_*"},
+    {PublicKind::module_option, "fbdev"},
+    {PublicKind::module_option, "ids"},
+    {PublicKind::module_option, "modeset"},
+    {PublicKind::module_option, "uvm_*"},
+    {PublicKind::argument, "pci"},
+    {PublicKind::argument, "pcie_aspm"},
+    {PublicKind::argument, "console"},
+    {PublicKind::argument, "modprobe.blacklist"},
+    {PublicKind::argument, "module_blacklist"},
+    {PublicKind::argument, "rd.driver.blacklist"},
+    // tell a reader how the kernel booted
+    {PublicKind::argument, "boot"},
+    {PublicKind::argument, "initrd"},
+    {PublicKind::argument, "mitigations"},
+    {PublicKind::argument, "panic"},
+    {PublicKind::argument, "random.trust_cpu"},
+    {PublicKind::argument, "reboot"},
+    {PublicKind::argument, "root"},  // as a device
+    {PublicKind::argument, "swiotlb"},
+    // package-state, driver-pins
+    {PublicKind::apt_setting, "apt::periodic::enable"},
+    {PublicKind::apt_setting, "apt::periodic::unattended-upgrade"},
+    {PublicKind::apt_setting, "apt::periodic::update-package-lists"},
+    {PublicKind::apt_setting, "unattended-upgrade::automatic-reboot"},
+    {PublicKind::apt_setting, "unattended-upgrade::package-blacklist::"},
+    {PublicKind::apt_list, "apt"},
+    {PublicKind::apt_list, "apt::periodic"},
+    {PublicKind::apt_list, "unattended-upgrade"},
+    {PublicKind::apt_list, "unattended-upgrade::package-blacklist"},
+    {PublicKind::dpkg_field, "Architecture"},
+    {PublicKind::dpkg_field, "Package"},
+    {PublicKind::dpkg_field, "Status"},
+    {PublicKind::dpkg_field, "Version"},
+    {PublicKind::pin_field, "Package"},
+    {PublicKind::pin_field, "Pin-Priority"},
+    // nouveau-blacklist, nvidia-modules, persistenced
+    {PublicKind::command_word, "/bin/false"},
+    {PublicKind::command_word, "/bin/true"},
+    {PublicKind::command_word, "/sbin/modprobe"},
+    {PublicKind::command_word, "/usr/bin/false"},
+    {PublicKind::command_word, "/usr/bin/nvidia-persistenced"},
+    {PublicKind::command_word, "/usr/bin/true"},
+    {PublicKind::command_word, "/usr/sbin/modprobe"},
+    {PublicKind::command_word, "$CMDLINE_OPTS"},
+    {PublicKind::command_word, "-[a-z]"},
+    {PublicKind::command_word, "--ignore-install"},
+    {PublicKind::command_word, "--no-persistence-mode"},
+    {PublicKind::command_word, "--persistence-mode"},
+    {PublicKind::command_word, "--user"},
+    {PublicKind::command_word, "--verbose"},
+    {PublicKind::command_word, "false"},
+    {PublicKind::command_word, "modprobe"},
+    {PublicKind::command_word, "nouveau"},
+    {PublicKind::command_word, "nvidia*"},
+    {PublicKind::command_word, "true"},
+    {PublicKind::command_word, "&&"},
+    {PublicKind::command_word, ";"},
+    {PublicKind::command_word, "||"},
+    {PublicKind::unit_directive, "ExecStart"},
+    // boot-loader, bootable-kernels
+    {PublicKind::grub_environment, "next_entry"},
+    {PublicKind::grub_environment, "saved_entry"},
+    {PublicKind::grub_variable, "GRUB_CMDLINE_LINUX*"},
+    {PublicKind::menu_id, "${next_entry}"},
+    {PublicKind::menu_id, "${saved_entry}"},
+    {PublicKind::menu_id, "$saved_entry"},
+    {PublicKind::menu_id, "[0-9]"},
+    {PublicKind::menu_id, "[0-9][0-9]"},
+    {PublicKind::menu_id, "gnulinux-*"},
+    {PublicKind::menu_id, "p2pd-trial"},
+    {PublicKind::menu_id, "uefi-firmware"},
+    {PublicKind::menu_word, "(recovery"},
+    {PublicKind::menu_word, "Advanced"},
+    {PublicKind::menu_word, "Debian"},
+    {PublicKind::menu_word, "Firmware"},
+    {PublicKind::menu_word, "GNU/Linux"},
+    {PublicKind::menu_word, "GNU/Linux,"},
+    {PublicKind::menu_word, "Linux"},
+    {PublicKind::menu_word, "Proxmox"},
+    {PublicKind::menu_word, "Settings"},
+    {PublicKind::menu_word, "UEFI"},
+    {PublicKind::menu_word, "Ubuntu"},
+    {PublicKind::menu_word, "Ubuntu,"},
+    {PublicKind::menu_word, "VE"},
+    {PublicKind::menu_word, "VE,"},
+    {PublicKind::menu_word, "for"},
+    {PublicKind::menu_word, "mode)"},
+    {PublicKind::menu_word, "options"},
+    {PublicKind::menu_word, "p2pd"},
+    {PublicKind::menu_word, "trial:"},
+    {PublicKind::menu_word, "with"},
+    {PublicKind::menu_word, "[0-9]*"},  // release of a kernel, which the name of its file has, too
+    // boot-loader: what is below /boot; a number is 0
+    {PublicKind::disk, "[hsv]d[a-z]"},
+    {PublicKind::disk, "[hsv]d[a-z]0"},
+    {PublicKind::disk, "dm-0"},
+    {PublicKind::disk, "loop0"},
+    {PublicKind::disk, "md0"},
+    {PublicKind::disk, "md0p0"},
+    {PublicKind::disk, "mmcblk0p0"},
+    {PublicKind::disk, "nvme0n0"},
+    {PublicKind::disk, "nvme0n0p0"},
+    {PublicKind::disk, "ram0"},
+    {PublicKind::disk, "root"},
+    {PublicKind::disk, "xvd[a-z]0"},
+    {PublicKind::disk, "zram0"},
+    // build-tools, nccl, the choice of a driver
+    {PublicKind::kernel_config, "CONFIG_CC_VERSION_TEXT"},
+    {PublicKind::kernel_config, "CONFIG_DEBUG_INFO_BTF*"},
+    {PublicKind::kernel_config, "CONFIG_GCC_VERSION"},
+    {PublicKind::kernel_config, "CONFIG_MODULE_SIG"},
+    {PublicKind::kernel_config, "CONFIG_MODULE_SIG_FORCE"},
+    {PublicKind::kernel_config, "CONFIG_MODVERSIONS"},
+    {PublicKind::nccl_variable, "NCCL_P2P_DISABLE"},
+    {PublicKind::nccl_variable, "NCCL_P2P_LEVEL"},
+    {PublicKind::os_release, "ID"},
+    {PublicKind::os_release, "ID_LIKE"},
+    {PublicKind::os_release, "NAME"},
+    {PublicKind::os_release, "PRETTY_NAME"},
+    {PublicKind::os_release, "*VERSION"},
+    {PublicKind::os_release, "VERSION_ID"},
+    {PublicKind::os_release, "*_CODENAME"},
+    // memory of a GPU without p2p-bench; what the driver is
+    {PublicKind::nvidia_smi_field, "Attached GPUs"},
+    {PublicKind::nvidia_smi_field, "BAR1 Memory Usage"},
+    {PublicKind::nvidia_smi_field, "Bus Id"},
+    {PublicKind::nvidia_smi_field, "* Mode"},
+    {PublicKind::nvidia_smi_field, "* Version"},
+    {PublicKind::nvidia_smi_field, "FB Memory Usage"},
+    {PublicKind::nvidia_smi_field, "Free"},
+    {PublicKind::nvidia_smi_field, "GPU [0-9]*"},
+    {PublicKind::nvidia_smi_field, "GPU Recovery Action"},
+    {PublicKind::nvidia_smi_field, "Product Architecture"},
+    {PublicKind::nvidia_smi_field, "Product Brand"},
+    {PublicKind::nvidia_smi_field, "Product Name"},
+    {PublicKind::nvidia_smi_field, "Total"},
+    {PublicKind::nvidia_smi_field, "Used"},
+    // fields of the messages that signatures.yaml knows, and of the checks' own sentences
+    {PublicKind::log_field, "NVreg_*"},
+    {PublicKind::log_field, "NVREG_*"},
+    {PublicKind::log_field, "address"},
+    {PublicKind::log_field, "device"},
+    {PublicKind::log_field, "domain"},
+    {PublicKind::log_field, "flags"},
+    {PublicKind::log_field, "pid"},
+    {PublicKind::log_field, "severity"},
+    {PublicKind::log_field, "type"},
+    {PublicKind::log_field, "uvm_*"},
+};
+
+/// Comments that p2pd writes and reads, as a whole.
+constexpr std::string_view kPublicComments[] = {"# BEGIN p2pd", "# END p2pd", "# nvidia",
+                                                "# Written by p2pd; undone by `p2pctl revert`."};
 constexpr std::string_view kIdentifies[] = {"serial", "uuid", "guid", "pdi", "host id"};
-/// Kernel arguments whose value may name the host, its network or a secret.
-constexpr std::string_view kPrivateArguments[] = {"hostname=",
-                                                  "systemd.hostname=",
-                                                  "ip=",
-                                                  "nfsroot=",
-                                                  "ds=",
-                                                  "password=",
-                                                  "key=",
-                                                  "url=",
-                                                  "ks=",
-                                                  "cloud-config-url=",
-                                                  "ifname=",
-                                                  "nameserver=",
-                                                  "systemd.machine_id="};
 /// Host names given by distributions and installers, which identify no machine.
 constexpr std::string_view kCommonNames[] = {"debian", "ubuntu",  "localhost", "linux", "nvidia", "kernel", "root",
                                              "server", "proxmox", "host",      "boot",  "gpu",    "pci"};
-/// Words of the kernel's log that precede the name of a process.
-constexpr std::string_view kBeforeProcess[] = {"name=", "comm=", "comm: ", "Comm: ", "exe="};
-constexpr std::string_view kBeforeAddress[] = {"SRC=", "DST="};
 
 bool is_word(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
 bool is_hex(char c) { return std::isxdigit(static_cast<unsigned char>(c)) != 0; }
+bool is_blank(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 
 bool same_letters(char a, char b) { return std::tolower(static_cast<unsigned char>(a)) == b; }
 
@@ -47,11 +209,9 @@ std::string line_without_identity(std::string_view line) {
   const std::size_t colon = line.find(':');
   if (colon == std::string_view::npos) return std::string(line);
   const std::string_view key = line.substr(0, colon);
-  const std::string kept(line.substr(0, colon + 1));
-  const std::string_view word = key.substr(std::min(key.find_first_not_of(" \t"), key.size()));
-  if (word.substr(0, word.find_last_not_of(" \t") + 1) == "Name") return kept + " process";
   const bool identifies = std::ranges::any_of(kIdentifies, [&](std::string_view w) { return contains_word(key, w); });
-  return identifies ? kept + zeroed(line.substr(colon + 1)) : without_builder(std::string(line));
+  return identifies ? std::string(line.substr(0, colon + 1)) + zeroed(line.substr(colon + 1))
+                    : without_builder(std::string(line));
 }
 
 /// Checks for groups of hexadecimal digits at `at`, as "8-4-4-4-12", that are no part of a longer word.
@@ -78,16 +238,6 @@ void replace_word(std::string& text, const std::string& name, std::string_view b
   }
 }
 
-/// Replaces the text after each `before`, up to a blank, a comma or a bracket; keeps "<unknown>", which names nothing.
-void replace_behind(std::string& text, std::string_view before, std::string_view by) {
-  for (std::size_t at = text.find(before); at != std::string::npos; at = text.find(before, at + before.size())) {
-    if (at > 0 && is_word(text[at - 1])) continue;
-    const std::size_t value = at + before.size();
-    const std::size_t end = std::min(text.find_first_of(" ,)", value), text.size());
-    if (end > value && text[value] != '<') text.replace(value, end - value, by);
-  }
-}
-
 /// Zeroes "SerialNumber: 12AB", "Serial No. = 12AB", "serial#12AB"; also "SerialNumber=3" of USB, which is no serial
 /// number.
 void zero_serials(std::string& line) {
@@ -104,27 +254,194 @@ void zero_serials(std::string& line) {
   }
 }
 
-/// Replaces "python3" in "python3[4711]: segfault at", "traps: python3[4711]", "task python3:4711" and "process 4711
-/// (python3)".
-void replace_process(std::string& line) {
-  const std::size_t traps = line.starts_with("traps: ") ? 7 : 0;
-  const std::size_t bracket = line.find('[');
-  const std::size_t blank = std::min(line.find(' ', traps), line.size());
-  if (bracket != std::string::npos && bracket > traps && bracket + 1 < blank && !line.starts_with("systemd") &&
-      std::isdigit(static_cast<unsigned char>(line[bracket + 1])) != 0)
-    line.replace(traps, bracket - traps, "process");
-  const std::size_t task = line.find("task ");
-  const std::size_t colon = task == std::string::npos ? task : line.find(':', task);
-  if (colon != std::string::npos && line.find(" blocked for", colon) != std::string::npos)
-    line.replace(task + 5, colon - task - 5, "process");
-  const std::size_t killed = line.find("rocess ");
-  const std::size_t open = killed == std::string::npos ? killed : line.find_first_not_of("0123456789", killed + 7);
-  if (open == std::string::npos || open == killed + 7 || line.compare(open, 2, " (") != 0) return;
-  const std::size_t close = line.find(')', open);
-  if (close != std::string::npos) line.replace(open + 2, close - open - 2, "process");
+/// Replaces the name of a process, which a user chooses, in messages that a check reads: it may hold any character.
+void hide_process(std::string& line) {
+  constexpr std::string_view kBeforeName = ", name=", kClient = "the client '", kLockdown = "Lockdown: ";
+  constexpr std::string_view kBehindName[] = {", Ch", ", ch", ", GPU", ", Graphics", ", Timeout", ", intr"};
+  if (std::size_t at = line.find(kBeforeName); at != std::string::npos && (at += kBeforeName.size()) < line.size()) {
+    std::size_t end = line.size();
+    for (const std::string_view behind : kBehindName) end = std::min(end, line.find(behind, at));
+    if (line.substr(at, end - at) != "<unknown>") line.replace(at, end - at, "process");
+  }
+  if (std::size_t at = line.find(kClient); at != std::string::npos) {
+    at += kClient.size();
+    line.replace(at, std::min(line.rfind("' (pid"), line.size()) - at, "process");
+  }
+  const std::size_t colon = line.find(": unsigned module loading is restricted");
+  if (const std::size_t at = line.find(kLockdown); at < colon && colon != std::string::npos)
+    line.replace(at + kLockdown.size(), colon - at - kLockdown.size(), "process");
+}
+
+/// Checks for a message of the kernel that a check reads.
+bool is_read(std::string_view message) {
+  static const std::vector<Signature> kTable = signatures().value_or(std::vector<Signature>());
+  return message.starts_with(kDriverLoadBegins) || message.starts_with(kDriverLoaded) ||
+         std::ranges::any_of(kTable, [&](const Signature& row) {
+           return row.log == "kernel" && (row.matches(message) || row.cured_by(message));
+         });
+}
+
+/// Checks for a variable of a shell, "$X", or a piece of "${X:+$X }": it holds names alone.
+bool is_variable(std::string_view word) {
+  if (word.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_${}:+") != word.npos)
+    return false;
+  for (std::size_t i = 0; i < word.size(); ++i)
+    if (is_word(word[i]) && (i == 0 || !is_word(word[i - 1])) && !(i > 0 && word[i - 1] == '$') &&
+        !(i > 1 && word.substr(i - 2, 2) == "${"))
+      return false;
+  return word == "}" || word.find('$') != word.npos;
+}
+
+std::string public_argument(std::string_view word, bool bare, std::string_view module) {
+  if (is_variable(word)) return std::string(word);
+  // in a shell's text, quotes of the kernel are escaped; their number stays even, or they would reach further
+  const std::string_view opening = word.substr(0, word.starts_with("\\\"") ? 2
+                                                  : word.starts_with('"')  ? 1
+                                                                           : 0),
+                         closing = std::ranges::count(word, '"') % 2 == 0 ? opening : std::string_view();
+  std::string_view text = word.substr(opening.size());
+  if (!closing.empty() && text.ends_with(closing)) text.remove_suffix(closing.size());
+  const std::size_t equals = text.find('=', 1);
+  const std::string_view name = text.substr(0, equals);
+  if (!is_plain_name(name)) return std::string(kRemoved);
+  if (equals == text.npos)
+    return bare || is_public(PublicKind::argument, name) ? std::string(word) : std::string(kRemoved);
+  const bool option = module.empty() || is_public(PublicKind::module_option, name);
+  const std::string full = module.empty() ? std::string(name) : std::string(module) + "." + std::string(name);
+  const bool kept = option && is_public(PublicKind::argument, full);
+  if (kept && full != "root") return std::string(word);
+  const std::size_t value = std::min(text.find_first_not_of("\"\\", equals + 1), text.size());
+  return std::string(opening) + std::string(name) + "=" +
+         (kept ? public_device(text.substr(value)) : std::string(kRemoved)) + std::string(closing);
+}
+
+/// Checks for "sda1", "nvme0n1p2", "md127": a name that the kernel gives.
+bool is_disk(std::string_view name) {
+  std::string form;  // numbers as 0
+  for (const char c : name) {
+    const bool digit = std::isdigit(static_cast<unsigned char>(c)) != 0;
+    if (!digit || !form.ends_with('0')) form += digit ? '0' : c;
+  }
+  return is_public(PublicKind::disk, form);
+}
+
+/// End of the value that begins at `at`: of a word, or of a text in quotes.
+std::size_t end_of_value(std::string_view text, std::size_t at) {
+  if (at < text.size() && (text[at] == '"' || text[at] == '\'')) {
+    const std::size_t quote = text.find(text[at], at + 1);
+    return quote == text.npos ? text.size() : quote + 1;
+  }
+  std::size_t end = std::min(text.find_first_of(" \t\r\n\"'", at), text.size());
+  while (end > at && std::string_view(".,:;)]").find(text[end - 1]) != text.npos) --end;
+  return end;
+}
+
+bool is_public_in_prose(std::string_view name) {
+  constexpr PublicKind kKinds[] = {PublicKind::argument, PublicKind::log_field, PublicKind::nccl_variable,
+                                   PublicKind::unit_directive};
+  return is_known_key(name) || std::ranges::any_of(kKinds, [&](PublicKind kind) { return is_public(kind, name); });
 }
 
 }  // namespace
+
+bool is_public(PublicKind kind, std::string_view name) {
+  std::string text(name);
+  if (kind == PublicKind::argument) std::ranges::replace(text, '-', '_');
+  return std::ranges::any_of(kPublic, [&](const PublicName& row) {
+    return row.kind == kind && ::fnmatch(row.pattern, text.c_str(), FNM_NOESCAPE) == 0;
+  });
+}
+
+bool is_plain_name(std::string_view text) {
+  constexpr std::size_t kLongest = 64;
+  return !text.empty() && text.size() <= kLongest && std::ranges::all_of(text, [](char c) {
+    return is_word(c) || std::string_view("-.+,:*?").find(c) != std::string_view::npos;
+  });
+}
+
+std::string public_arguments(std::string_view line, bool bare, std::string_view module) {
+  std::string out;
+  bool ended = false;  // the rest is for init
+  for (std::size_t at = 0; at < line.size();) {
+    if (is_blank(line[at])) {
+      out += line[at++];
+      continue;
+    }
+    const std::size_t begin = at;
+    for (bool quoted = false; at < line.size() && (quoted || !is_blank(line[at])); ++at) quoted ^= line[at] == '"';
+    const std::string_view word = line.substr(begin, at - begin);
+    out += ended ? std::string(kRemoved) : word == "--" ? "--" : public_argument(word, bare, module);
+    ended = ended || word == "--";
+  }
+  return out;
+}
+
+std::string public_device(std::string_view device) {
+  constexpr std::string_view kSystems[] = {"none", "overlay", "tmpfs", "rootfs", "host:/", "rpool/ROOT/pve-1"};
+  constexpr std::string_view kIds[] = {"UUID=", "PARTUUID="}, kDev = "/dev/", kMapper = "/dev/mapper/", kZfs = "ZFS=";
+  for (const std::string_view id : kIds)
+    if (device.starts_with(id)) return std::string(id) + zeroed(device.substr(id.size()));
+  if (device.starts_with(kZfs)) return std::string(kZfs) + public_device(device.substr(kZfs.size()));
+  const bool disk = device.starts_with(kDev) && is_disk(device.substr(kDev.size()));
+  if (disk || std::ranges::find(kSystems, device) != std::end(kSystems)) return std::string(device);
+  return std::string(device.starts_with(kMapper) ? kMapper : std::string_view()) + std::string(kRemoved);
+}
+
+std::string public_comment(std::string_view line) {
+  constexpr std::string_view kArguments = "# arguments:", kKeys = "# registry keys: ";
+  if (std::ranges::find(kPublicComments, line) != std::end(kPublicComments)) return std::string(line);
+  if (line.starts_with(kArguments)) return std::string(kArguments) + public_arguments(line.substr(kArguments.size()));
+  const bool keys = line.starts_with(kKeys) && line.find_first_not_of(
+                                                   "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                                   "0123456789_=;",
+                                                   kKeys.size()) == line.npos;
+  return keys ? std::string(line) : "#";
+}
+
+std::string public_version(std::string_view text) {
+  const std::size_t open = text.find(" ("), close = std::min(text.find(") ("), text.find_last_of(')'));
+  if (!text.starts_with("Linux version ") || open == text.npos || close == text.npos || close < open)
+    return std::string(kRemoved) + (text.ends_with('\n') ? "\n" : "");
+  return std::string(text.substr(0, open)) + " (user@host" + std::string(text.substr(close));
+}
+
+std::string public_kernel_message(std::string_view text, std::string_view between) {
+  if (text.starts_with("Linux version ")) return public_version(text);
+  if (!is_read(text)) return std::string(kRemoved);
+  std::string out;
+  for (std::size_t at = 0; at <= text.size();) {
+    const std::size_t end = std::min(text.find(between, at), text.size());
+    std::string line(text.substr(at, end - at));
+    if (at > 0 && !line.starts_with("NVRM: ")) line = kRemoved;  // of another message, or of a name with a line break
+    hide_process(line);
+    out += (at == 0 ? std::string() : std::string(between)) + without_builder(without_ids(std::move(line)));
+    at = end + between.size();
+  }
+  return out;
+}
+
+std::string public_prose(std::string text) {
+  if (is_read(text)) text = public_kernel_message(text, kKernelLogJoint);
+  hide_process(text);
+  zero_serials(text);
+  for (std::size_t at = text.find('='); at != std::string::npos; at = text.find('=', at + 1)) {
+    std::size_t name = at;
+    while (name > 0 && (is_word(text[name - 1]) || text[name - 1] == '-' || text[name - 1] == '.')) --name;
+    const std::size_t value = at + 1, end = end_of_value(text, value);
+    if (name == at || end == value) continue;
+    const std::string_view word = std::string_view(text).substr(name, at - name);
+    if (is_public(PublicKind::grub_variable, word)) continue;  // its value holds arguments
+    const bool root = word == "root";
+    if (root || !is_public_in_prose(word)) {
+      const std::string kept = root ? public_device(text.substr(value, end - value)) : std::string(kRemoved);
+      text.replace(value, end - value, kept);
+      at = value + kept.size() - 1;
+    } else {
+      at = end - 1;
+    }
+  }
+  return without_builder(without_ids(std::move(text)));
+}
 
 std::string zeroed(std::string_view value) {
   std::string text(value);
@@ -146,28 +463,17 @@ std::string without_identity(std::string_view text) {
   return result;
 }
 
-std::string without_private_arguments(std::string text) {
-  for (const std::string_view argument : kPrivateArguments) {
-    for (std::size_t at = text.find(argument); at != std::string::npos;
-         at = text.find(argument, at + argument.size())) {
-      if (at > 0 && std::string_view(" \t\n\"'").find(text[at - 1]) == std::string_view::npos) continue;
-      const std::size_t value = at + argument.size();
-      const std::size_t end = std::min(text.find_first_of(" \t\n\"'", value), text.size());
-      text.replace(value, end - value, "removed");
-    }
-  }
-  return text;
-}
-
 std::string without_ids(std::string text) {
   constexpr std::size_t kUuid[] = {8, 4, 4, 4, 12};
   constexpr std::size_t kMac[] = {2, 2, 2, 2, 2, 2};
   constexpr std::size_t kGuid[] = {4, 4, 4, 4};  // GUID of an InfiniBand port
+  constexpr std::size_t kMachine[] = {32};
   constexpr std::string_view kBefore = "UUID=";  // prefix of a FAT id, "2E1F-7C40", and of PARTUUID=
   for (std::size_t at = 0; at < text.size(); ++at) {
     if (is_hex(text[at]) && has_groups(text, at, '-', kUuid)) zero(text, at, at + 36);
     if (is_hex(text[at]) && has_groups(text, at, ':', kMac)) zero(text, at, at + 17);
     if (is_hex(text[at]) && has_groups(text, at, ':', kGuid)) zero(text, at, at + 19);
+    if (is_hex(text[at]) && has_groups(text, at, '-', kMachine)) zero(text, at, at + 32);
     if (text[at] == 'U' && text.compare(at, kBefore.size(), kBefore) == 0)
       zero(text, at + kBefore.size(), std::min(text.find_first_of(" \t\n\"',)", at), text.size()));
   }
@@ -194,16 +500,6 @@ std::string without_builder(std::string text) {
     at = open + 5;
   }
   return text;
-}
-
-std::string log_line_without_identity(std::string line, const std::string& host_name) {
-  line = without_builder(without_ids(std::move(line)));
-  if (line.find("ommand line: ") != std::string::npos) line = without_private_arguments(std::move(line));
-  zero_serials(line);
-  for (const std::string_view before : kBeforeProcess) replace_behind(line, before, "process");
-  for (const std::string_view before : kBeforeAddress) replace_behind(line, before, "removed");
-  replace_process(line);
-  return without_host_name(std::move(line), host_name);
 }
 
 }  // namespace p2pd

@@ -7,7 +7,9 @@
 #include <algorithm>
 #include <map>
 
+#include "machine/boot/mounts.hpp"
 #include "record/private_words.hpp"
+#include "record/record_excerpt.hpp"
 #include "record/redact.hpp"
 #include "report/fields.hpp"
 #include "report/proof.hpp"
@@ -229,8 +231,19 @@ std::string redacted(std::string text, const Identity& identity) {
   }
   for (const char* kind : {"container lxc ", "container machine "}) replace_word_behind(text, kind, "name");
   replace_word_before(text, " (process ", "process");
-  text = log_line_without_identity(without_unit_names(without_private_arguments(std::move(text))), identity.host_name);
-  return without_private_words(std::move(text), identity);
+  return without_private_words(public_prose(without_unit_names(std::move(text))), identity);
+}
+
+/// Evidence in the syntax of its source keeps what a record of that source keeps.
+std::string public_evidence(const std::string& source, std::string seen) {
+  if (source == "/proc/cmdline" || source == "Kernel arguments") return public_arguments(seen);
+  if (seen.starts_with("ExecStart=")) return unit_excerpt(seen);
+  const std::size_t end =
+      source == kMountInfo ? seen.rfind(" at /") : std::string::npos;  // "/boot is on ext4 DEVICE at /"
+  if (const std::size_t blank = end == 0 ? end : seen.rfind(' ', end - 1); end < seen.size() && blank < end)
+    return seen.replace(blank + 1, end - blank - 1, public_device(seen.substr(blank + 1, end - blank - 1)));
+  const std::size_t process = source.starts_with("/proc/") && source.ends_with("/fd") ? seen.find(": ") : 0;
+  return process == std::string::npos ? seen : seen.replace(0, process, process == 0 ? "" : "process");
 }
 
 }  // namespace
@@ -269,14 +282,14 @@ void redact(json& document, const Identity& identity) {
     return text_of(row, "name") == "Host name" || text_of(row, "name") == "Machine id";
   });
   const std::function<void(json&)> visit = [&](json& value) {
-    if (const std::string source = text_of(value, "source"); source.starts_with("/proc/") && source.ends_with("/fd"))
-      if (std::string& seen = value["value"].get_ref<std::string&>(); seen.find(": ") != std::string::npos)
-        seen.replace(0, seen.find(": "), "process");
     if (value.is_string()) {
       value = redacted(value.get<std::string>(), identity);
     } else if (value.is_structured()) {
       for (json& inner : value) visit(inner);
     }
+    if (value.is_object() && value.contains("value") && value["value"].is_string())
+      value["value"] =
+          public_evidence(text_of(value, value.contains("source") ? "source" : "name"), text_of(value, "value"));
   };
   visit(document);
   document["redacted"] = true;

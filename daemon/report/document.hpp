@@ -30,8 +30,8 @@ struct Sources {
 nlohmann::json report_document(const Sources& sources);
 
 /// Removes from every text of `document` the data that identifies owner or machine: UUIDs, serial numbers, host name,
-/// machine id, addresses, user info and hosts of URLs, people, their processes, containers and units, private kernel
-/// arguments.
+/// machine id, addresses, user info and hosts of URLs, people, their processes, containers and units, values of
+/// settings that no check reads.
 void redact(nlohmann::json& document, const Identity& identity);
 
 }  // namespace p2pd::ctl

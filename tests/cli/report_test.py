@@ -188,9 +188,9 @@ class Report(Case):
         told = self.page()
         for secret in (uuid, "box7", "0123456789abcdef"):
             self.assertNotIn(secret, told)
-        self.assertIn("<script>alert(1)</script>", told)  # shown as text
-        for secret in (uuid, "box7", "0123456789abcdef"):
-            self.assertIn(secret, self.page("--no-redact"))
+        whole = self.page("--no-redact")
+        for known in (uuid, "box7", "0123456789abcdef", "<script>alert(1)</script>"):  # the last is shown as text
+            self.assertIn(known, whole)
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ TEST_CASE("record: every probe says the same of the record of each machine recor
 TEST_CASE("record: layers below /boot") {
   OddMachine odd;
   odd.file("proc/self/mountinfo",
-           "24 1 253:0 / / rw,relatime shared:1 - ext4 /dev/mapper/vg-root rw\n"
+           "24 1 253:0 / / rw,relatime shared:1 - ext4 /dev/dm-0 rw\n"
            "31 24 0:44 / /home/jo rw - nfs4 files.example.org:/jo rw,addr=192.0.2.7\n");
   odd.file("sys/dev/block/253:0/dm/uuid", "LVM-Zx81kQzT0pWnYcJr3tGhVb5sDf7aLm2e");
   CHECK(odd.verdict("boot-loader")["facts"]["layer"] == "LVM");
@@ -209,9 +209,8 @@ TEST_CASE("record: the kernel's records stay whole, and those of programs stay a
   const std::string log = text_of(directory / "copy/dev/kmsg");
   CHECK(std::count(log.begin(), log.end(), '\n') == 3);
   CHECK(log.find("5,0,0,-;Linux version 6.1.0-37-amd64 (user@host) (gcc-12)\n") == 0);
-  CHECK(log.find("\n6,900,70,-;") != std::string::npos);
-  CHECK(log.find("in a\\x0aNVRM: Xid") != std::string::npos);
-  CHECK(log.find("\n3,902,90,-;NVRM: one\\x0ahost two\n") != std::string::npos);
+  CHECK(log.find("\n6,900,70,-;removed\n") != std::string::npos);
+  CHECK(log.find("\n3,902,90,-;removed\n") != std::string::npos);
   const Probe& probe = *std::ranges::find(probes(), "kernel-log", &Probe::id);
   CHECK(look(probe, directory / "copy")["verdict"] == "pass");
 }

@@ -8,8 +8,6 @@
 namespace p2pd {
 namespace {
 
-constexpr std::string_view kBegin = "### BEGIN p2pd trial ###\n";
-constexpr std::string_view kEnd = "### END p2pd trial ###\n";
 constexpr std::string_view kArgumentsNote = "# arguments:";
 constexpr std::string_view kDropInHeader = "# Written by p2pd; undone by `p2pctl revert`.\n";
 constexpr std::string_view kPanic = "panic=30";  // seconds until a trial that panics reboots into the default
@@ -52,13 +50,13 @@ std::vector<std::string> noted_arguments(std::string_view text) {
 }
 
 Result<GrubCustom> split_grub_custom(std::string_view text) {
-  const std::size_t begin = text.find(kBegin);
+  const std::size_t begin = text.find(kTrialBegin);
   if (begin == std::string_view::npos) return GrubCustom{std::string(text), {}};
-  const std::size_t end = text.find(kEnd, begin);
+  const std::size_t end = text.find(kTrialEnd, begin);
   if (end == std::string_view::npos)
     return fail(ErrorCode::invalid, std::string(kGrubCustom) + ": the trial entry of p2pd has lost its end line",
                 "Remove everything from \"### BEGIN p2pd trial ###\" that is not yours, then try again.");
-  const std::size_t behind = end + kEnd.size();
+  const std::size_t behind = end + kTrialEnd.size();
   return GrubCustom{std::string(text.substr(0, begin)) + std::string(text.substr(behind)),
                     std::string(text.substr(begin, behind - begin))};
 }
@@ -73,8 +71,8 @@ std::string grub_trial(const GrubEntry& entry, const std::vector<std::string>& a
       if (!all_in_force({argument}, kernel_line(*load))) appended += " " + grub_quoted(argument);
     body.insert(load->end, appended.append(" ").append(kTrialArgument).append(" ").append(kPanic));
   }
-  return std::string(kBegin) + note(arguments) + "menuentry " + grub_single_quoted("p2pd trial: " + entry.title) +
-         entry.options + " --id " + std::string(kTrialId) + " {" + body + "}\n" + std::string(kEnd);
+  return std::string(kTrialBegin) + note(arguments) + "menuentry " + grub_single_quoted("p2pd trial: " + entry.title) +
+         entry.options + " --id " + std::string(kTrialId) + " {" + body + "}\n" + std::string(kTrialEnd);
 }
 
 std::string grub_line(const std::vector<std::string>& arguments) {

@@ -15,6 +15,9 @@ inline constexpr std::string_view kGrubConfig = "/boot/grub/grub.cfg";
 inline constexpr std::string_view kGrubCustom = "/boot/grub/custom.cfg";
 inline constexpr std::string_view kGrubEnvironment = "/boot/grub/grubenv";
 inline constexpr std::string_view kGrubDropIn = "/etc/default/grub.d/zz-p2pd.cfg";
+inline constexpr std::string_view kTrialBegin =
+    "### BEGIN p2pd trial ###\n";  ///< first line of the block of custom.cfg
+inline constexpr std::string_view kTrialEnd = "### END p2pd trial ###\n";
 inline constexpr std::string_view kTrialId = "p2pd-trial";          ///< id of the one-time menu entry
 inline constexpr std::string_view kTrialArgument = "p2pd.trial=1";  ///< mark of a trial boot
 

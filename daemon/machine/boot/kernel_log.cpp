@@ -186,7 +186,7 @@ std::vector<std::string> KernelRecord::lines() const {
   }
 }
 
-std::string KernelRecord::line() const { return fmt::format("{}", fmt::join(lines(), " | ")); }
+std::string KernelRecord::line() const { return fmt::format("{}", fmt::join(lines(), kKernelLogJoint)); }
 
 KernelLog parse_kernel_log(std::string_view text, std::string source) {
   KernelLog log{std::move(source), false, false, {}};

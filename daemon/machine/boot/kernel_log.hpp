@@ -13,6 +13,11 @@ namespace p2pd {
 
 /// A line break in the text of a record, as /dev/kmsg writes it.
 inline constexpr std::string_view kKernelLogBreak = "\\x0a";
+inline constexpr std::string_view kKernelLogJoint = " | ";  ///< the same in KernelRecord::line()
+
+/// First messages of a load of the NVIDIA driver: of NVLink's core, then, once it has the GPUs, of its own name.
+inline constexpr std::string_view kDriverLoadBegins = "nvidia-nvlink: Nvlink Core is being initialized";
+inline constexpr std::string_view kDriverLoaded = "NVRM: loading NVIDIA UNIX ";
 
 /// One message of the kernel. Its text begins where the kernel began to print: a name that a user chose (of a process,
 /// a file) may be in it, line breaks included, but not before it.
@@ -21,7 +26,7 @@ struct KernelRecord {
   std::string text;
 
   std::vector<std::string> lines() const;  ///< text, cut at line breaks; at least one line
-  std::string line() const;                ///< the same lines with " | " between
+  std::string line() const;                ///< the same lines with kKernelLogJoint between
 };
 
 /// Messages of the kernel since it booted.

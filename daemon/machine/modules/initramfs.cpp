@@ -19,10 +19,6 @@ constexpr std::string_view kWords[] = {"nvidia", "nouveau"};  // p2pd ignores a 
 constexpr std::chrono::minutes kListDeadline{5};
 constexpr std::chrono::minutes kMakeDeadline{30};
 
-bool mentions(std::string_view text) {
-  return std::ranges::any_of(kWords, [&](std::string_view word) { return text.find(word) != std::string_view::npos; });
-}
-
 /// Path in the image, "etc/modprobe.d/x.conf", of a path of the host; empty if no initramfs includes it.
 std::string name_in_image(std::string_view path) {
   for (const std::string_view place : {"/etc/modprobe.d/", "/usr/lib/modprobe.d/", "/lib/modprobe.d/"})
@@ -64,6 +60,10 @@ Result<std::vector<Initramfs>> initramfs_images(const Host& host) {
   return out;
 }
 
+bool mentions_driver(std::string_view text) {
+  return std::ranges::any_of(kWords, [&](std::string_view word) { return text.find(word) != std::string_view::npos; });
+}
+
 std::map<std::string, std::optional<std::uint64_t>> parse_initramfs_list(std::string_view text) {
   std::map<std::string, std::optional<std::uint64_t>> out;
   std::istringstream lines{std::string(text)};
@@ -97,7 +97,7 @@ Result<std::string> stale_initramfs(const Host& host, const Initramfs& initramfs
     const std::string inside = name_in_image(path);
     const auto text = host.files().read(path);
     if (inside.empty() || no_matter(inside)) continue;
-    if (!text || !mentions(*text)) continue;  // the image need not have what modprobe cannot read
+    if (!text || !mentions_driver(*text)) continue;  // the image need not have what modprobe cannot read
     const auto found = held.find(inside);
     if (found == held.end()) return fmt::format("{} lacks {}", initramfs.image, path);
     if (!same(path.substr(1), found->second)) return fmt::format("{} has another {}", initramfs.image, path);
@@ -105,7 +105,7 @@ Result<std::string> stale_initramfs(const Host& host, const Initramfs& initramfs
   const auto installed = modules_by_name(host, initramfs.release).value_or(std::map<std::string, std::string>());
   for (const auto& [path, bytes] : held) {
     const bool ours =
-        path.find("modprobe.d/") != std::string::npos && (mentions(path) || path.find("p2pd") != path.npos);
+        path.find("modprobe.d/") != std::string::npos && (mentions_driver(path) || path.find("p2pd") != path.npos);
     if (ours && !no_matter(path) && !host.files().exists("/" + path))
       return fmt::format("{} still has /{}", initramfs.image, path);
     const auto wins =

@@ -26,6 +26,9 @@ struct Initramfs {
 /// Images of every bootable kernel, oldest kernel first; skips a kernel without one.
 Result<std::vector<Initramfs>> initramfs_images(const Host& host);
 
+/// Checks for a word of a driver: a file of modprobe.d without one is of no matter to an image.
+bool mentions_driver(std::string_view text);
+
 /// Parses `ls -l` lines of lsinitramfs and lsinitrd: path ("lib/modprobe.d/x.conf", without the "usr/" of a merged
 /// /usr) to size in bytes; a link has no size.
 std::map<std::string, std::optional<std::uint64_t>> parse_initramfs_list(std::string_view text);
