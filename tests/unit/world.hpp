@@ -114,6 +114,8 @@ class World {
 
   /// Removes the state database; the undo records stay.
   void lose_journal() const;
+  /// Directory of the state database and the undo records.
+  const std::filesystem::path& state() const { return state_.path(); }
   int undo_entries() const;
   std::vector<JournalEvent> events() const;
   int count(std::string_view type) const;
