@@ -17,7 +17,7 @@ TOP = {"CMakeLists.txt", "CMakePresets.json", "CONTRIBUTING.md", "LICENSE", "REA
        "probes", "tests", "units"}
 TOP_HIDDEN = {".ci", ".clang-format", ".clang-tidy", ".gitattributes", ".github", ".gitignore"}
 
-AT_MOST = 1200  # tracked files: the build makes all that can be made
+AT_MOST = 1250  # tracked files: the build makes all that can be made
 
 # file, a line appended to it, text of the breach
 INCLUDE_SEEDS = [

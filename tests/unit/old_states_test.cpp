@@ -20,11 +20,15 @@ constexpr const char* kFolder = P2PD_SOURCE_DIR "/tests/unit/states";
 constexpr const char* kBootId = "proc/sys/kernel/random/boot_id";
 constexpr const char* kCommandLine = "proc/cmdline";
 
-/// Names of the states, "0.1.0-open".
+json states_of(const fs::path& version) { return json::parse(std::ifstream(version)); }
+
+/// Names of the states, "0.1.0.json open".
 std::vector<std::string> states() {
   std::vector<std::string> names;
   for (const auto& file : fs::directory_iterator(kFolder))
-    if (file.path().extension() == ".json") names.push_back(file.path().stem());
+    if (file.path().extension() == ".json")
+      for (const auto& [name, state] : states_of(file.path()).items())
+        names.push_back(file.path().filename().string() + " " + name);
   std::ranges::sort(names);
   return names;
 }
@@ -38,7 +42,7 @@ class NoReboot : public Rebooter {
 class Upgraded {
  public:
   explicit Upgraded(const std::string& state)
-      : left_(json::parse(std::ifstream(fs::path(kFolder) / (state + ".json")))),
+      : left_(states_of(fs::path(kFolder) / state.substr(0, state.find(' '))).at(state.substr(state.find(' ') + 1))),
         record_(left_["machine"].get<std::string>()) {
     delivered_ = tree();
     for (const auto& [path, file] : left_["tree"].items()) {
@@ -135,9 +139,9 @@ struct Row {
   std::function<Result<Run>(Walk&, const Plan&)> ask;
   const char *open, *finished, *blocked, *reverting;
   std::string_view wanted(std::string_view state) const {
-    return state.ends_with("-open")       ? open
-           : state.ends_with("-finished") ? finished
-           : state.ends_with("-blocked")  ? blocked
+    return state.ends_with(" open")       ? open
+           : state.ends_with(" finished") ? finished
+           : state.ends_with(" blocked")  ? blocked
                                           : reverting;
   }
 };
@@ -190,7 +194,7 @@ TEST_CASE("old states: every request works on what a released version left, and 
 
 TEST_CASE("old states: a run that the upgrade continues is the same run") {
   for (const std::string& state : states()) {
-    if (!state.ends_with("-open")) continue;
+    if (!state.ends_with(" open")) continue;
     Upgraded machine(state);
     machine.boot();
     const Plan plan = machine.plan();
