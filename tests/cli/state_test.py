@@ -135,6 +135,17 @@ class State(Case):
         (self.state / "state.db").write_bytes(b"garbage" * 1000)
         self.revert_to_end()
 
+    def test_database_is_gone(self):
+        """Status tells of the changes that the undo records have, and revert undoes them."""
+        self.apply_to_end()
+        for file in self.state.glob("state.db*"):
+            file.unlink()
+        told = self.json("status")
+        self.assertEqual((told["state"], told["reason"]), ("idle", "the record of runs is lost, and their changes are not undone"))
+        self.assertIn("p2pctl revert", told["next"])
+        self.revert_to_end()
+        self.assertNotIn("lost", self.json("status")["reason"])
+
     def test_damaged_undo_record(self):
         self.apply_to_end()
         record = next((self.state / "undo").glob("*.json"))
