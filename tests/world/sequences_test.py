@@ -34,6 +34,7 @@ from tree import compared, entry  # noqa: E402
 SPARE, NEW = "6.1.0-1-spare", "6.99.0-new"  # kernels besides the tree's own: an older one, and one that an event installs
 STATE, UNDO = "/var/lib/p2pd", "/var/lib/p2pd/undo"
 SECURE_BOOT = "firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
+OPEN_STATES = ("walking", "rebooting", "blocked", "paused", "reverting")
 HELD_S = 135  # longer than p2pd waits for a lock
 PACKAGE = "/srv/p2pd.deb"
 LOCK = "/var/lib/dpkg/lock-frontend"
@@ -162,7 +163,7 @@ class Sequence(Machine):
 
     def is_open(self):
         status, told = self.p2pctl("status", live=True)
-        return status == 0 and told.get("state") in ("walking", "rebooting", "blocked", "paused", "reverting")
+        return status == 0 and told.get("state") in OPEN_STATES
 
     # ---- invariant
 
@@ -179,8 +180,16 @@ class Sequence(Machine):
         need(self.has_new() or self.has_old(), f"neither the old nor the new driver: modinfo names \"{self.loaded('nvidia')}\", "
              f"missing are {sorted(self.ground.delivered - self.installed())[:5]}")
 
-    def truth(self):
+    def tells_of_changes(self):
+        """Checks that status tells of the changes that are there to undo; it may also be an error that says why it cannot."""
         status, told = self.p2pctl("status", live=True)
+        undo = any(self.file(UNDO).glob("*.json"))
+        need(status != 0 or not undo or told.get("stays") or told.get("state") in OPEN_STATES or "revert" in told.get("next", ""),
+             f"there are changes to undo, and status tells of none: {told.get('state')} {told.get('reason')}")
+        return status, told
+
+    def truth(self):
+        status, told = self.tells_of_changes()
         need(status == 0, f"status: {self.said}")
         undo = any(self.file(UNDO).glob("*.json"))
         ready = self.file("/run/p2pd/ready").exists()
@@ -349,7 +358,7 @@ def add_kernel(tree, release):
 
 
 def remove_kernel(machine):
-    machine.run("dpkg", "--purge", "--force-depends", f"linux-image-{machine.ground.kernel}")
+    machine.run("apt-get", "--yes", "--quiet", "purge", f"linux-image-{machine.ground.kernel}")
 
 
 def kernel_removed(machine, state):
@@ -448,6 +457,7 @@ def cell(machine, event, state, reference):
         machine.p2pctl(*verb(state), live=True)  # any answer; the machine must boot, and be helped afterwards
         machine.boots()
         over()
+    machine.tells_of_changes()
     status, told = machine.settle(*verb(state))
     if state in event.refused:
         need(status != 0 and told.get("next"), f"not refused with a next step: {status} {told}")
