@@ -276,9 +276,9 @@ STATES = {"before": before, "between": between, "armed": armed, "booted": booted
 # ---- events ----------------------------------------------------------------------------------------------------------
 
 class Event:
-    """`happens(machine, state)` makes it happen, and may return a function that ends the condition, which holds during the first command
-    after it. `effect`: what it leaves on a delivered machine. `refused`: states whose run is not continued after it. `without`: paths that
-    it changes. `reasons`: states at which it cannot happen."""
+    """`happens(machine, state)` makes it happen, and may return a function that ends its condition, which holds during the first command
+    after it, and during a first revert. `effect`: what it leaves on a delivered machine. `refused`: states whose run is not continued
+    after it. `without`: paths that it changes. `reasons`: states at which it cannot happen."""
 
     def __init__(self, happens, effect=None, refused=(), without=(), reasons=None):
         self.happens, self.effect, self.refused, self.without, self.reasons = happens, effect, refused, without, reasons or {}
@@ -421,8 +421,11 @@ def power_cut(machine, state):
 
 
 def database_gone(machine, state):
+    """The undo records stay. Where a restart is due, it comes: a new run on that boot would find the modules of the old driver in use."""
     for file in machine.file(STATE).glob("state.db*"):
         file.unlink()
+    if state == "armed":
+        machine.boot()
 
 
 NO_RESTART = "no restart is due"
@@ -465,8 +468,23 @@ def cell(machine, event, state, reference):
         need(told.get("result") == "ready", f"{' '.join(verb(state))}: {status} {told.get('state')} {told.get('reason', told)}")
         machine.has_driver()
         machine.truth()
+        if over:
+            reverts_under(machine, event, state)
     machine.reverts(reference, event.without)
     machine.truth()
+
+
+def reverts_under(machine, event, state):
+    """Tries the revert under the condition, too: it is refused with nothing changed, or done."""
+    over = event.happens(machine, state)
+    status, told = machine.p2pctl("revert", live=True)
+    try:
+        machine.boots()
+        machine.has_driver()
+    except Failed as error:
+        raise Failed(f"after a revert under this condition ({status}: {told.get('reason') or told.get('error')}): {error}") from None
+    finally:
+        over()
 
 
 class Table:
