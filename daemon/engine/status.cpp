@@ -54,10 +54,17 @@ std::size_t size_of(const json& document) {
   return document.dump(-1, ' ', false, json::error_handler_t::replace).size();
 }
 
-json nothing_yet() {
+/// Status without a run; undo records outlast a lost journal.
+json nothing_yet(const std::filesystem::path& state) {
+  const Result<Root> root = Root::open(state);
+  const auto files = root ? root->list("/undo").value_or(std::vector<std::string>()) : std::vector<std::string>();
+  const bool lost = std::ranges::any_of(files, [](const std::string& file) { return file.ends_with(".json"); });
   Run run;
-  run.reason = "nothing has run on this machine yet";
-  return status_of(run, {});
+  run.reason =
+      lost ? "the record of runs is lost, and their changes are not undone" : "nothing has run on this machine yet";
+  json status = status_of(run, {});
+  if (lost) status["next"] = "\"p2pctl revert\" undoes them";
+  return status;
 }
 
 /// Run with its steps. If it is larger than a page, its findings are reduced to verdicts.
@@ -151,10 +158,10 @@ json status_of(const Run& run, const std::map<std::string, StepRecord>& steps, c
 
 Result<json> status_in_journal(const std::filesystem::path& state, bool proven) {
   const Result<Journal> journal = Journal::open(state, Journal::Access::read);
-  if (!journal && journal.error().code == ErrorCode::not_found) return nothing_yet();
+  if (!journal && journal.error().code == ErrorCode::not_found) return nothing_yet(state);
   if (!journal) return Failure(journal.error());
   std::optional<Run> run = TRY(journal->last_run());
-  if (!run) return nothing_yet();
+  if (!run) return nothing_yet(state);
   if (is_proven(run->state) && !proven) {
     run->state = RunState::idle;
     run->reason = kNotProven;

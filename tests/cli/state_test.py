@@ -107,10 +107,44 @@ class State(Case):
                     self.assertEqual((done["run"], done["result"]), (1, "done"))
                 self.revert_to_end()
 
+    def test_plan_with_unknown_words(self):
+        """A journalled plan of another version: what only reads works, its run is not continued, cancel and revert undo it."""
+        for ends in ("cancel", "revert"):
+            for fresh_boot in (False, True):
+                with self.subTest(ends, fresh_boot=fresh_boot):
+                    self.fresh()
+                    self.assertEqual(self.json("apply", self.plan)["state"], "rebooting")
+                    with contextlib.closing(sqlite3.connect(self.state / "state.db")) as database, database:
+                        database.execute("UPDATE runs SET resolved=replace(resolved, '\"gate\"', '\"of-later\"')")
+                    if fresh_boot:
+                        boot(self.tree)
+                    original, self.before = self.before, picture(self.tree)
+                    self.assertEqual(self.json("status")["state"], "rebooting")
+                    self.assertTrue(self.json("history")["events"])
+                    self.assert_refused(self.ctl("apply", self.plan), "run 1 of plan test.*of-later")
+                    self.before = original
+                    told = self.json(ends)
+                    while told["state"] == "reverting":
+                        boot(self.tree)
+                        told = self.json("revert")
+                    self.assertIn(told["result"], ("cancelled", "reverted"))
+                    self.revert_to_end()
+
     def test_revert_without_a_database(self):
         self.apply_to_end()
         (self.state / "state.db").write_bytes(b"garbage" * 1000)
         self.revert_to_end()
+
+    def test_database_is_gone(self):
+        """Status tells of the changes that the undo records have, and revert undoes them."""
+        self.apply_to_end()
+        for file in self.state.glob("state.db*"):
+            file.unlink()
+        told = self.json("status")
+        self.assertEqual((told["state"], told["reason"]), ("idle", "the record of runs is lost, and their changes are not undone"))
+        self.assertIn("p2pctl revert", told["next"])
+        self.revert_to_end()
+        self.assertNotIn("lost", self.json("status")["reason"])
 
     def test_damaged_undo_record(self):
         self.apply_to_end()

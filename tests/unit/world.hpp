@@ -116,6 +116,8 @@ class World {
 
   /// Removes the state database; the undo records stay.
   void lose_journal() const;
+  /// Directory of the state database and the undo records.
+  const std::filesystem::path& state() const { return state_.path(); }
   int undo_entries() const;
   /// Changes the file STATE/PATH by `change`, from its old content.
   void damage(const std::string& path, const std::function<std::string(std::string)>& change) const;

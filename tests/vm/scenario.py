@@ -23,6 +23,9 @@ SETTLE_TIMEOUT_S = 2400
 # configuration of an image that becomes ready unattended at its first boot
 UNATTENDED = {"/etc/p2pd/p2pd.yaml": "plan: geforce-p2p\napply_on_boot: true\nreboot_delay_s: 0\n"}
 
+# configuration of a machine whose operator applies; arm() changes the delay meanwhile
+ATTENDED = {"/etc/p2pd/p2pd.yaml": "plan: geforce-p2p\nreboot_delay_s: 0\n"}
+
 LOOK = r"""
 export LC_ALL=C; cd /
 cat /proc/sys/kernel/random/boot_id /proc/cmdline
@@ -159,6 +162,22 @@ class Machine(Guest):
         self.wait_run(before)
         return self.settle(*wanted, timeout_s=timeout_s)
 
+    def arm(self, verb="apply"):
+        """Runs p2pctl until a trial entry is armed and a restart is announced, which is late: there is time for an event before it."""
+        self.wait_boot()
+        self.run("sed -i 's/^reboot_delay_s: .*/reboot_delay_s: 7200/' /etc/p2pd/p2pd.yaml")
+        self.run(f"p2pctl {verb} --no-block")
+        self.wait_until(lambda: self.status()["state"] == "rebooting", "no restart is due")
+        self.run("sed -i 's/^reboot_delay_s: .*/reboot_delay_s: 0/' /etc/p2pd/p2pd.yaml")
+        expect("next_entry=p2pd-trial" in self.run("grub-editenv list"), "no trial entry is armed")
+
+    def is_trial(self):
+        return "p2pd.trial=1" in self.run("cat /proc/cmdline").split()
+
+    def set_clock_back(self):
+        """Sets the clock, also that of the hardware, back by a year."""
+        self.run("date -s '-1 year' && hwclock --systohc --utc")
+
     def wait_until(self, holds, why):
         self.until(holds, why, SETTLE_TIMEOUT_S, 5, Unexpected)
 
@@ -183,6 +202,15 @@ class Machine(Guest):
     def turn_back(self, *wanted):
         self.run("p2pctl revert --no-block")
         return self.settle(*wanted)
+
+    def turn_back_to(self, first):
+        """Reverts, and checks that /etc and /boot, the command line and the loaded driver are as delivered."""
+        from expected import expect_as_at_first  # it uses this file
+        status = self.turn_back("idle")
+        expect(status["result"] == "reverted", str(status)[:400])
+        expect_as_at_first(self.look("reverted"), first)
+        loaded = self.run("cat /sys/module/nvidia/version")
+        expect(loaded == "570.123.11", f"the loaded driver is {loaded}")
 
     # ---- contents
 

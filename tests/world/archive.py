@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Packages made for one test in a Tree (world_tree.py): an apt archive of them, and a kernel package."""
 import hashlib
+import pathlib
 import shutil
 import subprocess
 
@@ -62,12 +63,22 @@ class Archive:
 
 
 def kernel_package(tree, release, makefile):
-    """A kernel package of `release` as Debian's are: its scripts run the hooks in /etc/kernel."""
+    """A kernel package of `release` as Debian's are: its scripts run the hooks in /etc/kernel. `makefile`: text of its build folder's,
+    or the folder of Debian's headers of the tree's own kernel, to copy."""
     package = tree.work / f"linux-image-{release}"
     build = package / f"usr/lib/modules/{release}/build"
-    (build / "include").mkdir(parents=True)
-    (build / "Makefile").write_text(makefile)
-    (build / ".config").write_text('CONFIG_CC_VERSION_TEXT="gcc-12 (Debian 12.2.0-14) 12.2.0"\n')
+    if isinstance(makefile, str):
+        (build / "include").mkdir(parents=True)
+        (build / "Makefile").write_text(makefile)
+        (build / ".config").write_text('CONFIG_CC_VERSION_TEXT="gcc-12 (Debian 12.2.0-14) 12.2.0"\n')
+    else:
+        headers, own = makefile.with_name(f"linux-headers-{release}").relative_to(tree.path), makefile.name.removeprefix("linux-headers-")
+        shutil.copytree(makefile, package / headers, symlinks=True)
+        for name in (".kernelvariables", "include/generated/utsrelease.h"):
+            (package / headers / name).write_text((package / headers / name).read_text().replace(own, release))
+        build.parent.mkdir(parents=True)
+        build.symlink_to("/" / headers)
+        (build.parent / "source").symlink_to("/" / headers.with_name(makefile.name.replace("-amd64", "-common")))
     (package / "boot").mkdir()
     for name in ("vmlinuz", "config"):
         (package / f"boot/{name}-{release}").write_text("CONFIG_RD_ZSTD=y\n")

@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: MIT
+"""A kernel comes and becomes the default while the trial entry is armed, and is purged while one of it is: each next boot comes up."""
+from expected import expect_ready
+from scenario import ATTENDED, expect, newest_kernel, say
+
+STARTS = "delivered"
+CARDS = "two-behind-switch"
+SEED = ATTENDED
+
+
+def run(machine):
+    machine.wait_boot()
+    old = machine.run("uname -r")
+    newest, packages = newest_kernel()
+    expect(old != newest, "the archive has no newer kernel than the image")
+    machine.arm()
+    machine.offer_packages(packages)
+    say(machine.run(f"apt-get -y install {packages[0]} {packages[1]} 2>&1 | tail -3", 2400))
+    machine.run("p2pctl pause")
+    machine.arm("resume")  # p2pd looks again before it restarts
+    say(machine.run(f"DEBIAN_FRONTEND=noninteractive apt-get -y purge {packages[0]} 2>&1 | tail -3", 1200))
+    machine.run("p2pctl pause")
+    machine.arm("resume")
+    machine.restart()
+    expect(machine.run("uname -r") == old, f"it runs {machine.run('uname -r')}")
+    expect_ready(machine, machine.settle("ready"))
+    status = machine.turn_back("idle")
+    expect(status["result"] == "reverted", str(status)[:400])
+    expect(machine.run("cat /sys/module/nvidia/version") == "570.123.11", "the old driver is not loaded")
