@@ -162,10 +162,10 @@ class Machine(Guest):
         self.wait_run(before)
         return self.settle(*wanted, timeout_s=timeout_s)
 
-    def arm(self, verb="apply"):
+    def arm(self, verb="apply", delay_s=7200):
         """Runs p2pctl until a trial entry is armed and a restart is announced, which is late: there is time for an event before it."""
         self.wait_boot()
-        self.run("sed -i 's/^reboot_delay_s: .*/reboot_delay_s: 7200/' /etc/p2pd/p2pd.yaml")
+        self.run(f"sed -i 's/^reboot_delay_s: .*/reboot_delay_s: {delay_s}/' /etc/p2pd/p2pd.yaml")
         self.run(f"p2pctl {verb} --no-block")
         self.wait_until(lambda: self.status()["state"] == "rebooting", "no restart is due")
         self.run("sed -i 's/^reboot_delay_s: .*/reboot_delay_s: 0/' /etc/p2pd/p2pd.yaml")
