@@ -50,9 +50,8 @@ Result<void> require_runnable(const Host& host, const std::string& program) {
 }  // namespace
 
 Result<void> check_hooks(const Host& host, std::string_view directory) {
-  const std::string path = fmt::format("{}/{}", kHooks, directory);
-  const std::vector<std::string> programs = is_image(host) ? std::vector<std::string>() : hooks_in(host, path);
-  for (const std::string& program : programs) {
+  if (is_image(host)) return {};
+  for (const std::string& program : hooks_in(host, fmt::format("{}/{}", kHooks, directory))) {
     TRY_IN(program + " is not run", only_root_changes(host.files(), program));
     TRY(require_runnable(host, program));
   }
