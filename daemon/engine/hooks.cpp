@@ -22,21 +22,16 @@ using namespace std::chrono_literals;
 constexpr std::string_view kHooks = "/etc/p2pd/hooks";
 constexpr std::chrono::milliseconds kDeadline = 5min;
 
-/// Names of the programs in a directory of hooks. Directories, hidden files and leftovers of editors (drain~) and of
+/// Programs in a directory of hooks. Directories, hidden files and leftovers of editors (drain~) and of
 /// dpkg (drain.dpkg-old) are none.
 std::vector<std::string> hooks_in(const Host& host, const std::string& directory) {
-  std::vector<std::string> names = host.names(directory);
-  std::erase_if(names, [&](const std::string& name) {
+  std::vector<std::string> programs;
+  for (const std::string& name : host.names(directory)) {
     const auto info = host.files().stat(directory + "/" + name);
-    return name.starts_with('.') || name.ends_with('~') || name.find(".dpkg-") != name.npos ||
-           (info && S_ISDIR(info->st_mode));
-  });
-  return names;
-}
-
-Result<void> require_own(const Host& host, const std::string& program) {
-  TRY_IN(program + " is not run", only_root_changes(host.files(), program));
-  return {};
+    const bool ignored = name.starts_with('.') || name.ends_with('~') || name.find(".dpkg-") != name.npos;
+    if (!ignored && !(info && S_ISDIR(info->st_mode))) programs.push_back(directory + "/" + name);
+  }
+  return programs;
 }
 
 /// Checks that run-parts does not skip a program, which nobody would notice.
@@ -55,11 +50,10 @@ Result<void> require_runnable(const Host& host, const std::string& program) {
 }  // namespace
 
 Result<void> check_hooks(const Host& host, std::string_view directory) {
-  const std::string path = fmt::format("{}/{}", kHooks, directory);
-  const std::vector<std::string> programs = is_image(host) ? std::vector<std::string>() : hooks_in(host, path);
-  for (const std::string& program : programs) {
-    TRY(require_own(host, path + "/" + program));
-    TRY(require_runnable(host, path + "/" + program));
+  if (is_image(host)) return {};
+  for (const std::string& program : hooks_in(host, fmt::format("{}/{}", kHooks, directory))) {
+    TRY_IN(program + " is not run", only_root_changes(host.files(), program));
+    TRY(require_runnable(host, program));
   }
   return {};
 }
@@ -68,7 +62,7 @@ Result<bool> run_hooks(Host& host, std::string_view directory, const Run& run) {
   const std::string path = fmt::format("{}/{}", kHooks, directory);
   const std::vector<std::string> programs = hooks_in(host, path);
   if (programs.empty() || is_image(host)) return false;
-  for (const std::string& program : programs) TRY(require_own(host, path + "/" + program));
+  for (const std::string& program : programs) TRY_IN(program + " is not run", only_root_changes(host.files(), program));
   const Command parts{.argv = {"run-parts", "--exit-on-error", path},
                       .environment = {{"P2PD_RUN", std::to_string(run.id)},
                                       {"P2PD_PLAN", run.plan},

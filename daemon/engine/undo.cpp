@@ -100,41 +100,24 @@ Result<json> read_record(const Root& state, const std::string& name) {
               fmt::format("restore that file by hand from {0}.bytes, then \"sudo rm {0}.*\"", base));
 }
 
-/// True for a file in which p2pd has a block, from a line "# BEGIN p2pd" to "# END p2pd", and others have the rest.
-bool is_shared(std::string_view path) { return path == kNcclConf || path == kGrubCustom; }
-
-struct Split {
-  std::string others, block;
-};
-
-/// Nothing: a block has no end.
-std::optional<Split> split(std::string_view text) {
-  Split split;
-  bool ours = false;
-  while (!text.empty()) {
-    const std::string_view line = text.substr(0, std::min(text.find('\n'), text.size() - 1) + 1);
-    text.remove_prefix(line.size());
-    const std::string_view words = line.substr(std::min(line.find_first_not_of('#'), line.size()));
-    const bool comment = words.size() < line.size();
-    ours |= comment && words.starts_with(" BEGIN p2pd");
-    (ours ? split.block : split.others) += line;
-    ours &= !(comment && words.starts_with(" END p2pd"));
-  }
-  return ours ? std::nullopt : std::optional(split);
+/// The part of others and the block of p2pd in a file that they share. Nothing: another file, or a block without end.
+std::optional<GrubCustom> parts_of(std::string_view path, const std::string& text) {
+  std::optional<GrubCustom> parts;
+  if (path == kNcclConf) parts = {parse_nccl_conf(text).foreign, parse_nccl_conf(text).block};
+  if (path == kGrubCustom) parts = split_grub_custom(text).value_or(GrubCustom{text, {}});
+  return parts && parts->user.find("# BEGIN p2pd") != std::string::npos ? std::nullopt : parts;
 }
 
-/// Such a file as it is now, with the block that `old` has, or none: what others changed since stays, also its mode.
-/// Absent if nothing is left of a file that p2pd made. Nothing: the block has lost its end, or one is no regular file.
-std::optional<FileState> with_block_of(const FileState& old, const FileState& now) {
-  const bool had_file = old.kind == FileState::Kind::regular;
-  if (now.kind != FileState::Kind::regular || (!had_file && old.kind != FileState::Kind::absent)) return std::nullopt;
-  const auto before = split(old.content), after = split(now.content);
-  if (!before || !after) return std::nullopt;
-  FileState merged = now;
-  merged.content = after->others;
-  if (!before->block.empty() && !merged.content.empty() && !merged.content.ends_with('\n')) merged.content += '\n';
-  merged.content += before->block;
-  return merged.content.empty() && !had_file ? FileState{} : merged;
+/// A shared file as it is now, with the block that `old` has, or none: what others changed since stays, also its mode.
+/// Absent if nothing is left of a file that p2pd made. Nothing: it has no such parts.
+std::optional<FileState> with_block_of(const std::string& path, const FileState& old, FileState now) {
+  const auto before = parts_of(path, old.content), after = parts_of(path, now.content);
+  const bool made = old.kind == FileState::Kind::absent;
+  if (!before || !after || now.kind != FileState::Kind::regular || (!made && old.kind != now.kind)) return std::nullopt;
+  now.content = after->user;
+  if (!before->trial.empty() && !now.content.empty() && !now.content.ends_with('\n')) now.content += '\n';
+  now.content += before->trial;
+  return made && now.content.empty() ? FileState{} : now;
 }
 
 }  // namespace
@@ -341,7 +324,7 @@ Result<std::string> UndoStore::put_back(const Entry& entry) {
       !TRY(host_.list(entry.path)).empty())
     return entry.path + " stays: it holds files of others";
   if (foreign && entry.restore == Restore::generated) return entry.path + " was regenerated since";
-  if (const auto merged = foreign && is_shared(entry.path) ? with_block_of(old, now) : std::nullopt) {
+  if (const auto merged = foreign ? with_block_of(entry.path, old, now) : std::nullopt) {
     changed_ = true;
     TRY(host_.put(entry.path, *merged));
     return entry.path + " was changed since by somebody else; those lines stay";

@@ -8,12 +8,6 @@
 #include "engine/state_lock.hpp"
 
 namespace p2pd {
-namespace {
-
-/// File of the state directory that p2pd.preinst makes: an open run is of an earlier installation.
-constexpr std::string_view kInstalledAgain = "/installed-again";
-
-}  // namespace
 
 struct Worker::Parts {
   class SystemClock : public Clock {
@@ -64,6 +58,7 @@ Result<Worker> Worker::open(const Options& options, const Registry& registry, co
   std::string boot_id = boot ? boot->substr(0, boot->find('\n')) : "not-booted";
   Worker worker(std::make_unique<Parts>(std::move(lock), std::move(journal), std::move(undo), root, registry, peers,
                                         std::move(boot_id)));
+  constexpr std::string_view kInstalledAgain = "/installed-again";  // made by p2pd.preinst
   if (files.exists(kInstalledAgain)) {
     TRY(worker.walk().abandon("p2pd was removed during this run, and installed again"));
     TRY(files.remove(kInstalledAgain));
