@@ -32,7 +32,9 @@ struct Converted {
 };
 constexpr Converted kFrom1[] = {
     {"runs",
-     "id,plan,resolved,state,CASE failing WHEN 0 THEN 'own' WHEN 1 THEN 'failed' WHEN 2 THEN 'all' ELSE failing END AS "
+     // p2pd 0.1 undid all runs, also after a cancel
+     "id,plan,resolved,state,CASE failing WHEN 0 THEN CASE state WHEN 'reverting' THEN 'all' ELSE 'own' END WHEN 1 "
+     "THEN 'failed' WHEN 2 THEN 'all' ELSE failing END AS "
      "rollback,"
      "reboots,reboot_from,reboot_due,result,reason,started,ended"},
     {"steps",

@@ -25,6 +25,7 @@ Result<Run> Walk::apply(const Plan& plan) {
     } else {
       if (plan.policy.reboot == RebootPolicy::external)
         plan_.policy.reboot = RebootPolicy::external;  // saved by walk()
+      if (unread_ && run_.state != RunState::reverting) return Failure(*unread_);
       // finishes the rollback of a run that failed or was cancelled: `revert` would undo earlier runs, too
       const bool rolls_back = run_.state == RunState::reverting && run_.rollback != Rollback::all;
       TRY(move(rolls_back ? Event::go_on : Event::apply));
@@ -216,6 +217,7 @@ Result<Run> Walk::request(Event event) {
     TRY(begin(anew, RunState::walking));
   } else {
     const bool looks = is_open(run_.state) && run_.state != RunState::reverting && only_checks();
+    if (unread_ && next_state(run_.state, event) == RunState::walking) return Failure(*unread_);
     if (event == Event::cancel && next_state(run_.state, event)) TRY(require_rollback(false));
     TRY(move(event == Event::cancel && looks ? Event::superseded : event));
   }
@@ -227,7 +229,9 @@ Result<void> Walk::load(const Run& run) {
   run_ = run;
   JournalledPlan read = read_journalled_plan(run.resolved, run.plan, s_.registry);
   plan_ = std::move(read.plan);
-  unread_ = std::move(read.unread);
+  unread_.reset();
+  if (read.unread)
+    unread_ = (*std::move(read.unread)).in(fmt::format("run {} of plan {} cannot be continued", run.id, run.plan));
   s_.host.leave_out_gpus(plan_.left_out_gpus);
   records_.clear();
   for (StepRecord& step : TRY(s_.journal.steps(run.id))) records_[step.step] = step;

@@ -89,10 +89,11 @@ JournalledPlan read_journalled_plan(const std::string& text, const std::string& 
   const Result<json> document = converted(text, registry);
   const Result<Plan> plan = document ? parse_plan(document->dump(), "journal", registry) : Failure(document.error());
   if (plan) return {*plan, std::nullopt};
-  read.unread = Error{ErrorCode::state,
-                      fmt::format("this version of p2pd ({}) cannot read the plan of the run, {}: {}", P2PD_VERSION,
-                                  name, plan.error().message),
-                      "Undo it (\"p2pctl cancel\"), or install the version of p2pd that began it; then apply again"};
+  read.unread =
+      Error{ErrorCode::state,
+            fmt::format("this version of p2pd ({}) cannot read its plan: {}", P2PD_VERSION, plan.error().message),
+            "\"p2pctl cancel\" undoes it, \"p2pctl apply\" then begins a new one; or install the version of p2pd "
+            "that began it"};
   read.plan = readable_part(document ? *document : parse_json(text), name, registry);
   return read;
 }

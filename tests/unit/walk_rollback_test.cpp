@@ -146,7 +146,7 @@ TEST_CASE("a plan that this version cannot read blocks nothing but its continuat
     world.boot();
     const auto run = world.settle(world.go_on());
     CHECK(state(run) == "failed");
-    CHECK(run->reason.find("cannot read the plan of the run, test") != std::string::npos);
+    CHECK(run->reason.find("run 1 of plan test cannot be continued: this version of p2pd") != std::string::npos);
   }
   SECTION("prove, reassert and new-kernel leave it alone") {
     for (const auto& work : {&Walk::prove_again, &Walk::reassert})
