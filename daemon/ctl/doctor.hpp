@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "base/json.hpp"
-#include "engine/assess.hpp"
+#include "plan/assess.hpp"
 
 namespace p2pd::ctl {
 

@@ -9,8 +9,8 @@
 #include <tuple>
 
 #include "ctl/status.hpp"
-#include "engine/ready.hpp"
 #include "machine/driver/cdi.hpp"
+#include "machine/driver/ready.hpp"
 #include "machine/hardware/p2p_use.hpp"
 #include "report/fields.hpp"
 #include "report/figures.hpp"

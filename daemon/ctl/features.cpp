@@ -9,7 +9,7 @@
 #include "ctl/status.hpp"
 #include "ctl/verb.hpp"
 #include "engine/journal.hpp"
-#include "engine/ready.hpp"
+#include "machine/driver/ready.hpp"
 #include "machine/hardware/p2p_use.hpp"
 #include "report/fields.hpp"
 #include "screen/print.hpp"

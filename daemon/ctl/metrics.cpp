@@ -13,7 +13,7 @@
 #include "ctl/status.hpp"
 #include "ctl/verb.hpp"
 #include "engine/journal.hpp"
-#include "engine/ready.hpp"
+#include "machine/driver/ready.hpp"
 #include "machine/hardware/aer.hpp"
 #include "machine/hardware/p2p_use.hpp"
 #include "machine/hardware/pcie_path.hpp"

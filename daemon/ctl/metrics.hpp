@@ -10,7 +10,7 @@
 
 #include "base/host.hpp"
 #include "base/json.hpp"
-#include "engine/ready.hpp"
+#include "machine/driver/ready.hpp"
 
 namespace p2pd::ctl {
 

@@ -11,8 +11,8 @@
 
 #include "base/directories.hpp"
 #include "base/json_members.hpp"
-#include "engine/ready.hpp"
 #include "engine/status.hpp"
+#include "machine/driver/ready.hpp"
 #include "machine/hardware/p2p_use.hpp"
 #include "report/fields.hpp"
 #include "screen/print.hpp"

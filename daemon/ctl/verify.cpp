@@ -7,8 +7,8 @@
 #include <optional>
 
 #include "ctl/verb.hpp"
-#include "engine/ready.hpp"
 #include "engine/undo.hpp"
+#include "machine/driver/ready.hpp"
 #include "screen/print.hpp"
 
 namespace p2pd::ctl {

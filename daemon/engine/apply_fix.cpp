@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <functional>
 
-#include "engine/ready.hpp"
 #include "engine/walk.hpp"
+#include "machine/driver/ready.hpp"
 #include "plan/journalled_plan.hpp"
 
 namespace p2pd {

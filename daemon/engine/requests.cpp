@@ -6,8 +6,8 @@
 
 #include "base/json_members.hpp"
 #include "base/log.hpp"
-#include "engine/ready.hpp"
 #include "engine/walk.hpp"
+#include "machine/driver/ready.hpp"
 #include "plan/journalled_plan.hpp"
 
 namespace p2pd {

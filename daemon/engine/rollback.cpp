@@ -7,8 +7,8 @@
 #include <functional>
 
 #include "base/log.hpp"
-#include "engine/ready.hpp"
 #include "engine/walk.hpp"
+#include "machine/driver/ready.hpp"
 
 namespace p2pd {
 
@@ -64,10 +64,15 @@ Result<std::optional<Walk::Outcome>> Walk::wait_for_rollback() {
     const Result<void> ready = prepare_rollback(run_.rollback == Rollback::all);
     if (ready) return std::nullopt;
     if (ready.error().code != ErrorCode::busy) return Failure(ready.error());
-    const std::optional<Outcome> asked = TRY(wait_a_while(ready.error().text()));
-    if (asked && asked->event == Event::stopped) return asked;
-    if (asked && asked->event == Event::revert) TRY(widen(*asked));
+    if (const std::optional<Outcome> stopped = TRY(wait_to_undo(ready.error().text()))) return stopped;
   }
+}
+
+/// Waits some seconds in a rollback; returns a request to stop.
+Result<std::optional<Walk::Outcome>> Walk::wait_to_undo(const std::string& why) {
+  const std::optional<Outcome> asked = TRY(wait_a_while(why));
+  if (asked && asked->event == Event::revert) TRY(widen(*asked));
+  return asked && asked->event == Event::stopped ? asked : std::nullopt;
 }
 
 /// Undoes all runs from now on, if that can be completed.
@@ -89,7 +94,12 @@ Result<Walk::Outcome> Walk::roll_back() {
     if (asked && asked->event == Event::stopped) return *asked;
     const std::optional<UndoStore::Owner> changed = undoable();
     if (!changed) break;
-    TRY_IN("undo of " + changed->step, undo(*changed));
+    Result<void> undone = undo(*changed);
+    if (!undone && undone.error().code == ErrorCode::busy) {  // a lock that was taken since
+      if (const std::optional<Outcome> stopped = TRY(wait_to_undo(undone.error().text()))) return *stopped;
+      continue;
+    }
+    TRY_IN("undo of " + changed->step, std::move(undone));
   }
   if (run_.reboot_due) return kept(Event::reboot_due, "the undone settings are in effect until the next boot");
   TRY(prove_earlier());

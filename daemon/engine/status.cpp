@@ -8,7 +8,7 @@
 #include "base/directories.hpp"
 #include "base/json_members.hpp"
 #include "base/root.hpp"
-#include "engine/ready.hpp"
+#include "machine/driver/ready.hpp"
 #include "plan/plan.hpp"
 
 namespace p2pd {

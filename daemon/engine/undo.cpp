@@ -276,7 +276,7 @@ Result<void> UndoStore::check(const Entry& entry) const {
   if (!is_kept(entry.restore)) return {};
   const FileState old = TRY(before(entry));
   const std::string parent = entry.path.substr(0, std::max<std::size_t>(entry.path.rfind('/'), 1));
-  if (entry.restore == Restore::attribute || !host_.exists(parent)) return {};
+  if (entry.restore == Restore::attribute || old.content.empty() || !host_.exists(parent)) return {};
   if (TRY(host_.capture(entry.path)) == old || TRY(host_.free_bytes(parent)) > old.content.size()) return {};
   return fail(ErrorCode::io,
               fmt::format("{} has no room for {} bytes, the old {}", parent, old.content.size(), entry.path),

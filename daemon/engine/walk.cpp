@@ -7,7 +7,7 @@
 #include <algorithm>
 
 #include "base/directories.hpp"
-#include "engine/ready.hpp"
+#include "machine/driver/ready.hpp"
 #include "machine/hardware/pci.hpp"
 #include "plan/journalled_plan.hpp"
 #include "plan/resolve.hpp"

@@ -10,11 +10,11 @@
 #include <vector>
 
 #include "base/host.hpp"
-#include "engine/assess.hpp"
 #include "engine/journal.hpp"
-#include "engine/ready.hpp"
 #include "engine/seams.hpp"
 #include "engine/undo.hpp"
+#include "machine/driver/ready.hpp"
+#include "plan/assess.hpp"
 #include "plan/plan.hpp"
 
 namespace p2pd {
@@ -132,6 +132,7 @@ class Walk {
   Result<void> require_rollback(bool all);
   Result<Outcome> undoable_or_kept(Outcome outcome);
   Result<std::optional<Outcome>> wait_for_rollback();
+  Result<std::optional<Outcome>> wait_to_undo(const std::string& why);
   Result<void> widen(const Outcome& asked);
   Result<std::reference_wrapper<const Action>> fix_of(const UndoStore::Owner& changed) const;
   Result<Outcome> roll_back();

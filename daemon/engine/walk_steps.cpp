@@ -3,8 +3,8 @@
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
-#include "engine/ready.hpp"
 #include "engine/walk.hpp"
+#include "machine/driver/ready.hpp"
 
 namespace p2pd {
 

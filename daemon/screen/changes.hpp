@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/action.hpp"
-#include "engine/assess.hpp"
+#include "plan/assess.hpp"
 
 namespace p2pd::ctl {
 

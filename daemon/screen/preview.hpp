@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/assess.hpp"
+#include "plan/assess.hpp"
 #include "screen/changes.hpp"
 
 namespace p2pd::ctl {

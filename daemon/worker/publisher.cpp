@@ -9,7 +9,7 @@
 #include "base/log.hpp"
 #include "base/message_ids.hpp"
 #include "base/url.hpp"
-#include "engine/ready.hpp"
+#include "machine/driver/ready.hpp"
 #include "protocol/error.hpp"
 
 namespace p2pd {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Assessment of a plan: the state of each step, the best explanation, and the overall result.
-#include "engine/assess.hpp"
+#include "plan/assess.hpp"
 
 #include "catch.hpp"
 #include "world.hpp"

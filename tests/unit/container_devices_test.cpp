@@ -5,9 +5,9 @@
 #include "base/directories.hpp"
 #include "base/log.hpp"
 #include "catch.hpp"
-#include "engine/ready.hpp"
 #include "engine/undo.hpp"
 #include "machine/driver/cdi.hpp"
+#include "machine/driver/ready.hpp"
 #include "machines.hpp"
 #include "made_tree.hpp"
 

@@ -2,7 +2,7 @@
 // Requirements of a service on the walk: it waits for a machine in use, a reboot can be cancelled, and read-only calls
 // change nothing.
 #include "catch.hpp"
-#include "engine/ready.hpp"
+#include "machine/driver/ready.hpp"
 #include "world.hpp"
 
 using namespace p2pd;

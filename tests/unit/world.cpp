@@ -89,6 +89,10 @@ Result<void> prepare_undo(Host& host, const Parameters& with) {
   return fault == "busy undo" ? fail(ErrorCode::busy, "dpkg is locked") : Result<void>();
 }
 
+Result<void> undo(Host& host, const Parameters& with) {
+  return fault_of(host, name_of(with)) == "locked undo" ? fail(ErrorCode::busy, "dpkg is locked") : Result<void>();
+}
+
 /// If /faults/rests is "count", adds a line to /rests; "error" and "cut" are its faults.
 Result<void> rests(Host& host) {
   const std::string fault = fault_of(host, "rests");
@@ -121,7 +125,8 @@ constexpr Action kActions[] = {
      .parameters = kName,
      .describe = describe,
      .apply = live,
-     .prepare_undo = prepare_undo},
+     .prepare_undo = prepare_undo,
+     .undo = undo},
     {.id = "each-boot",
      .does = "for this boot",
      .parameters = kName,

@@ -88,8 +88,8 @@ class World {
   /// "danger" (while it does not hold, a proof would be dangerous), "impossible" (cannot be fixed),
   /// "limited" (of a proof: it proves less than is wanted),
   /// "cut" (power is lost in the middle of the fix), "commit" (no space for it), "busy commit", "cut commit"; of the
-  /// fix `live`, "no backup" (undo cannot succeed), "busy undo". Of NAME "rests", which runs when a run rests: "count"
-  /// (it adds a line to /rests), "error", "cut".
+  /// fix `live`, "no backup" (undo cannot succeed), "busy undo", "locked undo" (it is found to be busy too late). Of
+  /// NAME "rests", which runs when a run rests: "count" (it adds a line to /rests), "error", "cut".
   void fault(const std::string& name, const std::string& kind) { write("faults/" + name, kind); }
   void write(const std::string& path, const std::string& text) const;
   std::string read(const std::string& path) const;

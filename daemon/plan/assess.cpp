@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
-#include "engine/assess.hpp"
+#include "plan/assess.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
 
-#include "engine/ready.hpp"
+#include "machine/driver/ready.hpp"
 
 namespace p2pd {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "engine/ready.hpp"
+#include "machine/driver/ready.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
