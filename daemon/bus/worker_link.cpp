@@ -15,7 +15,8 @@
 namespace p2pd {
 namespace {
 
-constexpr std::uint64_t kWorkerPatience = 60'000'000;  // microseconds: the worker may start, and wait for its lock
+// Microseconds. The worker may start, and wait for its lock; before an undo it checks the package backup, with apt.
+constexpr std::uint64_t kWorkerPatience = 60'000'000, kUndoPatience = 600'000'000;
 constexpr std::size_t kAnswer = 64U << 10;
 constexpr int kTries = 3;  // a worker that is just ending accepts no request: the next start does
 
@@ -55,7 +56,9 @@ void WorkerLink::ask(const Request& request, Answered answered) {
   ++calls_;
   auto* call = new Call{this,   to_json(request).dump() + "\n", std::move(answered), 0, {}, {}, nullptr,
                         nullptr};  // deleted by finish()
-  if (sd_event_add_time_relative(event_, &call->timer, CLOCK_MONOTONIC, kWorkerPatience, 0, guarded<late>, call) < 0)
+  const bool undoes = request.kind == Request::Kind::cancel || request.kind == Request::Kind::revert;
+  const std::uint64_t patience = undoes ? kUndoPatience : kWorkerPatience;
+  if (sd_event_add_time_relative(event_, &call->timer, CLOCK_MONOTONIC, patience, 0, guarded<late>, call) < 0)
     return finish(call, fail(ErrorCode::io, "no timer for a request"));
   start(call);
 }
@@ -96,7 +99,7 @@ int WorkerLink::ready(sd_event_source*, int fd, std::uint32_t, void* data) {
 
 int WorkerLink::late(sd_event_source*, std::uint64_t, void* data) {
   auto* call = static_cast<Call*>(data);
-  call->link->finish(call, fail(ErrorCode::timeout, "the worker did not answer within a minute",
+  call->link->finish(call, fail(ErrorCode::timeout, "the worker did not answer in time",
                                 "\"systemctl status p2pd-worker.service\" shows why"));
   return 0;
 }

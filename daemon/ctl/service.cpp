@@ -19,7 +19,7 @@
 namespace p2pd::ctl {
 namespace {
 
-constexpr std::uint64_t kPatience = 150'000'000;  // microseconds: somebody types a password
+constexpr std::uint64_t kPatience = 750'000'000;  // microseconds: somebody types a password, then an undo is checked
 constexpr int kLookAgain = 2'000;                 // milliseconds: a killed service sends no signal
 
 /// Error of an error reply. The service adds the next step as a second argument.

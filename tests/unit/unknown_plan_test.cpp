@@ -198,8 +198,7 @@ TEST_CASE("unknown words: a run is not continued, the error names run, word and 
   });
 }
 
-TEST_CASE(
-    "unknown words: a start fails the run and undoes it, so that no boot is without a driver; a rollback goes on") {
+TEST_CASE("unknown words: a start fails the run and undoes it, and a rollback goes on") {
   with_each([](World& world, const State& state, const std::string&) {
     const std::string before = files(world);
     const int reboots = world.reboots;
