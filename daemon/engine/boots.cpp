@@ -39,10 +39,11 @@ bool Walk::was_proven() {
 
 /// True if this run has changes that are not permanent yet: until then only p2pd loads the new modules.
 bool Walk::is_on_trial() const {
-  return std::ranges::any_of(plan_.steps, [&](const Step& step) {
-    const auto known = records_.find(step.id);
-    return known != records_.end() && known->second.applied && !known->second.committed && !step.fix.empty() &&
-           action(step).commit != nullptr;
+  return std::ranges::any_of(s_.undo.owners(), [&](const UndoStore::Owner& changed) {
+    const Action* fix = s_.registry.action(changed.fix);
+    const auto known = records_.find(changed.step);
+    return changed.run == run_.id && fix != nullptr && fix->commit != nullptr &&
+           (known == records_.end() || !known->second.committed);
   });
 }
 
@@ -91,17 +92,11 @@ Result<Walk::Outcome> Walk::restart(const std::string& why) {
   const bool back = run_.state == RunState::reverting;
   const bool counted = run_.reboot_from == boot_;
   const int kept = !back && plan_.policy.on_failure == OnFailure::revert ? 1 : 0;
-  if (!counted && run_.reboots + 1 + kept > plan_.policy.reboots) {
-    if (back) return give_up(why + "; the plan allows no further reboot: reboot by hand to finish");
-    if (was_proven())
-      return Outcome{
-          Event::blocker,
-          fmt::format("{}; P2P was proven in a trial boot of this run, but the plan allows no further reboot: "
-                      "restart by hand, then \"p2pctl retry\"",
-                      why)};
+  const bool over = !counted && run_.reboots + 1 + kept > plan_.policy.reboots;
+  if (over && back) return give_up(why + "; the plan allows no further reboot: reboot by hand to finish");
+  if (over && !was_proven())
     return give_up(fmt::format("one more reboot is needed ({}), and the plan allows {}{}", why, plan_.policy.reboots,
                                kept ? ", including the one of a rollback" : ""));
-  }
   for (const Step& step : plan_.steps) {
     StepRecord& known = record(step.id);
     if (back || !known.applied || known.committed) continue;
@@ -110,11 +105,16 @@ Result<Walk::Outcome> Walk::restart(const std::string& why) {
       Result<void> armed = action(step).before_reboot(s_.host, step.with);
       if (armed) armed = s_.undo.note_result();
       if (!armed && armed.error().code == ErrorCode::interrupted) return Failure(armed.error());
-      if (!armed) return give_up(fmt::format("{}: {}", step.id, armed.error().text()));
+      const std::string why_not = armed ? "" : fmt::format("{}: {}", step.id, armed.error().text());
+      if (!armed) return was_proven() ? Outcome{Event::blocker, why_not} : give_up(why_not);
     }
     if (!counted && action(step).hazard && known.status == StepStatus::pending_reboot)
       TRY(s_.journal.open_intent(run_, {0, Intent::Kind::hazard, step.id, boot_}, event("trial", step.id, "")));
   }
+  if (over)
+    return Outcome{Event::blocker, why +
+                                       "; P2P was proven in a trial boot of this run, but the plan allows no further "
+                                       "reboot: restart this machine by hand"};
   if (!counted) ++run_.reboots;
   run_.reboot_from = boot_;
   return Outcome{Event::reboot_due, why};

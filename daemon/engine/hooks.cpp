@@ -70,7 +70,6 @@ Result<bool> run_hooks(Host& host, std::string_view directory, const Run& run) {
                                       {"P2PD_REASON", run.reason}},
                       .deadline = kDeadline};
   TRY_IN("hooks", host.run(parts));
-  TRY(check_hooks(host, directory));  // the programs that run-parts does not skip have run: one may resume a node
   return true;
 }
 
@@ -115,11 +114,15 @@ Result<void> Walk::after_end() {
   return note_hooks(hooks, run_hooks(s_.host, hooks, run_));
 }
 
-/// Records that hooks ran, if there are any. One that failed is a warning.
+/// Records that hooks ran, if there are any. One that failed or was skipped is a warning.
 Result<void> Walk::note_hooks(std::string_view directory, const Result<bool>& ran) {
   if (ran && !*ran) return {};
   if (!ran) log::warning("{}", ran.error().text());
-  return s_.journal.save(run_, event(ran ? "hooks" : "warning", "", ran ? std::string(directory) : ran.error().text()));
+  TRY(s_.journal.save(run_, event(ran ? "hooks" : "warning", "", ran ? std::string(directory) : ran.error().text())));
+  const Result<void> sound = check_hooks(s_.host, directory);
+  if (!ran || sound) return {};
+  log::warning("{}", sound.error().text());
+  return s_.journal.save(run_, event("warning", "", sound.error().text()));
 }
 
 }  // namespace p2pd

@@ -21,7 +21,7 @@ Result<Run> Walk::apply(const Plan& plan) {
     } else if (last->plan != plan.name) {
       return fail(ErrorCode::state,
                   fmt::format("run {} of plan {} is {}", last->id, last->plan, to_string(last->state)),
-                  fmt::format("\"p2pctl apply {}\" continues it, \"p2pctl revert\" undoes it", last->plan));
+                  fmt::format("\"p2pctl apply {}\" continues it, \"p2pctl cancel\" undoes it", last->plan));
     } else {
       if (plan.policy.reboot == RebootPolicy::external)
         plan_.policy.reboot = RebootPolicy::external;  // saved by walk()
@@ -175,7 +175,8 @@ Result<Run> Walk::add_kernel() {
 
 Result<Run> Walk::revert() {
   const std::optional<Run> last = TRY(s_.journal.last_run());
-  if (s_.undo.newest()) TRY(require_rollback(true));
+  run_ = last.value_or(Run{});
+  if (s_.undo.newest()) TRY(require_rollback_at_rest(true));
   if (last && is_open(last->state)) {
     TRY(load(*last));
     TRY(move(only_checks() && run_.state != RunState::reverting ? Event::superseded : Event::revert));
@@ -197,7 +198,7 @@ Result<Run> Walk::cancel_accepted() {
   if (is_open(last->state) && last->state != RunState::reverting) return request(Event::cancel);
   if (is_open(last->state) || std::ranges::count(last->stays, last->id, &RunChanges::run) == 0) return *last;
   TRY(load(*last));
-  TRY(require_rollback(false));
+  TRY(require_rollback_at_rest(false));
   run_.state = RunState::walking;  // the state when the cancel was accepted
   run_.rollback = Rollback::own;
   run_.result = run_.ended = "";
@@ -218,7 +219,7 @@ Result<Run> Walk::request(Event event) {
   } else {
     const bool looks = is_open(run_.state) && run_.state != RunState::reverting && only_checks();
     if (unread_ && next_state(run_.state, event) == RunState::walking) return Failure(*unread_);
-    if (event == Event::cancel && next_state(run_.state, event)) TRY(require_rollback(false));
+    if (event == Event::cancel && next_state(run_.state, event)) TRY(require_rollback_at_rest(false));
     TRY(move(event == Event::cancel && looks ? Event::superseded : event));
   }
   if (run_.state == RunState::walking || run_.state == RunState::reverting) return walk();

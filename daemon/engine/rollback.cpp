@@ -19,8 +19,9 @@ std::optional<UndoStore::Owner> Walk::undoable() const {
   return newest;
 }
 
-/// Checks that this run, or all runs, can be undone completely, before anything is. ErrorCode::busy: later.
+/// Checks that this run, or all runs, can be undone completely, before anything is. ErrorCode::busy: not now.
 Result<void> Walk::prepare_rollback(bool all) {
+  s_.observer.waiting("checks that everything can be undone");
   TRY(s_.undo.check(all ? 0 : run_.id));
   std::vector<UndoStore::Owner> owners = s_.undo.owners();
   std::ranges::reverse(owners);
@@ -33,29 +34,41 @@ Result<void> Walk::prepare_rollback(bool all) {
     const Result<void> ready = act.prepare_undo(s_.host, changed.with);
     if (!ready && ready.error().code != ErrorCode::busy) return Failure(Error(ready.error()).in(changed.step));
     if (!ready && !busy) busy = Error(ready.error()).in(changed.step);
+    if (busy && run_.state == RunState::reverting) break;  // it is checked again
   }
   if (busy) return Failure(*busy);
   return {};
 }
 
-/// Refuses an undo that could not be completed: nothing is changed. What is busy now is waited for later.
+/// Refuses an undo that could not be completed: nothing is changed. What is busy now is waited for later, and so is the
+/// rest of a check that a stop interrupted: the request is not lost.
 Result<void> Walk::require_rollback(bool all) {
   const Result<void> ready = prepare_rollback(all);
-  if (ready || ready.error().code == ErrorCode::busy) return {};
-  Error error = ready.error();
-  if (error.code != ErrorCode::interrupted)
-    error = std::move(error).in("nothing is undone, because not everything could be");
-  return Failure(std::move(error));
+  if (ready || ready.error().code == ErrorCode::busy || ready.error().code == ErrorCode::interrupted) return {};
+  return Failure(Error(ready.error()).in("nothing is undone, because not everything could be"));
 }
 
-/// Outcome that begins a rollback; another one that keeps all changes if the rollback could not be completed.
-Result<Walk::Outcome> Walk::undoable_or_kept(Outcome outcome) {
+/// Does the same for a run that no walk is working on. A walk that the request interrupted does not continue by itself.
+Result<void> Walk::require_rollback_at_rest(bool all) {
+  Result<void> ready = require_rollback(all);
+  if (!ready && run_.state == RunState::walking) TRY(move({Event::blocker, ready.error().text()}));
+  return ready;
+}
+
+/// Outcome that begins a rollback. If that could not be completed, one that keeps all changes.
+Walk::Outcome Walk::undoable_or_kept(Outcome outcome) {
   const Result<void> ready = require_rollback(outcome.event == Event::revert);
   if (ready) return outcome;
-  if (ready.error().code == ErrorCode::interrupted) return Failure(ready.error());
-  if (outcome.event != Event::give_back) return Outcome{Event::blocker, ready.error().text()};
+  if (outcome.event != Event::give_back) return {Event::blocker, ready.error().text()};
+  return keep_failed(outcome.reason + "; " + ready.error().text());
+}
+
+/// Ends a failed run with its changes. One with changes on trial stays open: at each boot only p2pd loads the modules.
+Walk::Outcome Walk::keep_failed(std::string reason) {
   run_.rollback = Rollback::own;
-  return Outcome{Event::failure, outcome.reason + "; " + ready.error().text()};
+  if (!is_on_trial()) return {Event::failure, std::move(reason)};
+  for (auto& [name, known] : records_) known.attempts = 0;
+  return {Event::blocker, std::move(reason)};
 }
 
 /// Waits until the rest of this rollback can be undone completely; an Error if it never can.

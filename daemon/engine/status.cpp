@@ -91,14 +91,19 @@ std::string instructions(const json& steps) {
 
 }  // namespace
 
+std::string finish_command(const Run& run) {
+  return run.rollback == Rollback::all ? "\"p2pctl revert\" undoes the rest"
+                                       : fmt::format("\"p2pctl apply {}\" finishes the rollback", run.plan);
+}
+
 std::string next_command(const Run& run, const std::string& instruction) {
   switch (run.state) {
     case RunState::blocked:
       return (instruction.empty() ? "Resolve that. " : instruction) +
              "Then \"p2pctl retry\"; the run also continues at the next boot";
     case RunState::rebooting: return "reboot; it continues by itself";
-    case RunState::reverting: return run.reboot_due ? "reboot; it continues by itself" : "\"p2pctl revert\" continues";
-    case RunState::paused: return "\"p2pctl resume\" continues, \"p2pctl revert\" undoes";
+    case RunState::reverting: return run.reboot_due ? "reboot; it continues by itself" : finish_command(run);
+    case RunState::paused: return "\"p2pctl resume\" continues, \"p2pctl cancel\" undoes";
     case RunState::failed: return instruction + "\"p2pctl history\" shows every step of it";
     case RunState::walking: return "\"p2pctl apply\" continues";
     case RunState::limited:

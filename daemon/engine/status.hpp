@@ -24,6 +24,8 @@ struct Activity {
 /// Status of a run as JSON, for status.json, the bus and p2pctl status --json.
 nlohmann::json status_of(const Run& run, const std::map<std::string, StepRecord>& steps, const Activity& activity = {});
 
+/// Command that finishes a rollback: that of one run, or of all runs.
+std::string finish_command(const Run& run);
 /// Next action of the operator for a run in this state, after `instruction`; empty if none is needed.
 std::string next_command(const Run& run, const std::string& instruction = "");
 

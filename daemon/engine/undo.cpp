@@ -285,7 +285,7 @@ Result<void> UndoStore::check(const Entry& entry) const {
 
 Result<void> UndoStore::check(std::int64_t run) const {
   for (auto entry = entries_.rbegin(); entry != entries_.rend(); ++entry) {
-    if (run != 0 && !entry->damage && entry->owner.run != run) break;
+    if (run != 0 && !entry->damage && entry->owner.run != run) break;  // a damaged one may be of any run
     TRY(check(*entry));
   }
   return {};
@@ -353,6 +353,7 @@ Result<std::vector<std::string>> UndoStore::restore_newest() {
 Result<std::vector<UndoStore::Difference>> UndoStore::changed_by_others() const {
   std::vector<Difference> found;
   for (const Entry& entry : entries_) {
+    if (entry.damage) return Failure(*entry.damage);
     if (entry.restore != Restore::bytes || entry.result.empty() || newest_of(entry.path) != &entry) continue;
     const FileState now = TRY(host_.capture(entry.path));
     if (digest(now) != entry.result) found.push_back({entry.owner, entry.path, now.kind == FileState::Kind::absent});

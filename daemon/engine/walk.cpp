@@ -21,15 +21,18 @@ std::string Walk::why_ineffective(const Step& step, const Finding& finding) {
 Result<Run> Walk::walk() {
   if (run_.state == RunState::walking && !unread_) TRY(choose());
   std::optional<Outcome> outcome = TRY(note_boot());
-  if (run_.state == RunState::walking && unread_) outcome = give_up(unread_->text());
+  if (run_.state == RunState::walking && unread_) {
+    const bool stands = s_.host.files().exists(ready_file()) && was_proven();  // it waits for its commit: P2P works
+    outcome = stands ? Outcome{Event::blocker, unread_->text()} : give_up(unread_->text());
+  }
   for (;; outcome.reset()) {
     if (!outcome) outcome = run_.state == RunState::reverting ? TRY(roll_back()) : TRY(pass());
     if (outcome->event == Event::reboot_due) {
       std::optional<Outcome> other = TRY(wait_until_idle());
       outcome = other ? *std::move(other) : TRY(restart(outcome->reason));
     }
-    if (next_state(run_.state, outcome->event) == RunState::reverting && run_.state != RunState::reverting)
-      outcome = TRY(undoable_or_kept(*std::move(outcome)));
+    const bool undoes = next_state(run_.state, outcome->event) == RunState::reverting;
+    if (undoes && run_.state != RunState::reverting && !only_checks()) outcome = undoable_or_kept(*std::move(outcome));
     const auto& [event, reason] = *outcome;
     if ((event == Event::cancel || event == Event::revert) &&
         only_checks()) {  // nothing to undo; earlier runs may have
@@ -253,38 +256,54 @@ Result<std::optional<Walk::Outcome>> Walk::obstructed(Pass& pass) {
 /// Commits the changes on trial: everything holds. What fails takes nothing away: P2P works, and the changes stay on
 /// trial. What is busy is waited for; anything else is tried again, then needs a person or the next boot.
 Result<std::optional<Walk::Outcome>> Walk::commit() {
-  for (const Step& step : plan_.steps) {
-    StepRecord& known = record(step.id);
-    for (int failed = 0; known.applied && !known.committed;) {
-      const std::optional<Error> error = TRY(commit(step));
+  std::vector<UndoStore::Owner> changes;
+  for (const Step& step : plan_.steps)
+    if (const StepRecord& known = record(step.id); known.applied && !known.committed) changes.push_back(owner(step));
+  if (proof_ && !only_checks())
+    for (UndoStore::Owner& left : TRY(left_on_trial())) changes.push_back(std::move(left));
+  for (const UndoStore::Owner& change : changes)
+    for (int failed = 0;;) {
+      const std::optional<Error> error = TRY(commit(change));
       if (!error) break;
       if (proof_) TRY_IN("ready file", announce(s_.host, *proof_));
       std::string why = fmt::format("{}{} is not permanent yet: {}", proof_ ? "P2P is proven on this boot, but " : "",
-                                    step.id, error->text());
+                                    change.step, error->text());
       if (error->code != ErrorCode::busy && ++failed >= plan_.policy.attempts)
         return Outcome{Event::blocker, std::move(why)};
       if (std::optional<Outcome> asked = TRY(wait_a_while(why))) return asked;
     }
-  }
   return std::nullopt;
 }
 
+/// Changes on trial of earlier runs, which ended before their proof, or are not in the journal.
+Result<std::vector<UndoStore::Owner>> Walk::left_on_trial() const {
+  const std::vector<Run> runs = TRY(s_.journal.runs_in_place());
+  std::vector<UndoStore::Owner> left;
+  for (const UndoStore::Owner& change : s_.undo.owners()) {
+    const auto run = std::ranges::find(runs, change.run, &Run::id);
+    const bool ended_well = run != runs.end() && run->result != "failed";
+    if (change.run != run_.id && !ended_well) left.push_back(change);
+  }
+  return left;
+}
+
 /// Tries once to make a change permanent. Returns the reason why it is not.
-Result<std::optional<Error>> Walk::commit(const Step& step) {
-  if (action(step).commit == nullptr) {
-    record(step.id).committed = true;
+Result<std::optional<Error>> Walk::commit(const UndoStore::Owner& change) {
+  const Action* fix = s_.registry.action(change.fix);
+  if (fix == nullptr || fix->commit == nullptr) {
+    record(change.step).committed = true;
     return std::nullopt;
   }
   Result<void> done;
-  TRY(with_intent(Intent::Kind::commit, step.id, event("committing", step.id, ""),
+  TRY(with_intent(Intent::Kind::commit, change.step, event("committing", change.step, ""),
                   [&](StepRecord& known) -> Result<JournalEvent> {
-                    s_.undo.begin(owner(step));
-                    done = action(step).commit(s_.host, step.with);
+                    s_.undo.begin(change);
+                    done = fix->commit(s_.host, change.with);
                     if (done) done = s_.host.files().make_durable();
                     if (done) done = s_.undo.note_result();
                     if (!done && done.error().code == ErrorCode::interrupted) return Failure(done.error());
                     known.committed = done.has_value();
-                    return event("committed", step.id, done ? "" : done.error().text());
+                    return event(done ? "committed" : "commit-failed", change.step, done ? "" : done.error().text());
                   }));
   return done ? std::nullopt : std::optional(done.error());
 }

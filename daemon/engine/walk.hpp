@@ -121,7 +121,8 @@ class Walk {
   std::optional<std::string> passing_need(const Step& step) const;
   Result<std::string> attempt(const Step& step);
   Result<std::optional<Outcome>> commit();
-  Result<std::optional<Error>> commit(const Step& step);
+  Result<std::vector<UndoStore::Owner>> left_on_trial() const;
+  Result<std::optional<Error>> commit(const UndoStore::Owner& change);
   Result<void> make_way(const std::optional<Run>& last);
   Result<std::optional<Run>> standing_proof() const;
   Result<Proof> proof_of(const Run& run) const;
@@ -130,7 +131,9 @@ class Walk {
   std::optional<UndoStore::Owner> undoable() const;
   Result<void> prepare_rollback(bool all);
   Result<void> require_rollback(bool all);
-  Result<Outcome> undoable_or_kept(Outcome outcome);
+  Result<void> require_rollback_at_rest(bool all);
+  Outcome undoable_or_kept(Outcome outcome);
+  Outcome keep_failed(std::string reason);
   Result<std::optional<Outcome>> wait_for_rollback();
   Result<std::optional<Outcome>> wait_to_undo(const std::string& why);
   Result<void> widen(const Outcome& asked);

@@ -3,6 +3,7 @@
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
+#include "engine/status.hpp"
 #include "engine/walk.hpp"
 #include "machine/driver/ready.hpp"
 
@@ -83,13 +84,10 @@ Result<void> Walk::move(const Outcome& outcome) {
   const Event change = outcome.event;
   const std::optional<RunState> next = next_state(run_.state, change);
   if (!next)
-    return fail(
-        ErrorCode::state, fmt::format("a run that is {} cannot {}", to_string(run_.state), to_string(change)),
-        run_.state == RunState::paused      ? "\"p2pctl resume\" continues it, \"p2pctl revert\" undoes it"
-        : run_.state != RunState::reverting ? "\"p2pctl history\" shows every step"
-        : run_.rollback == Rollback::all
-            ? "\"p2pctl revert\" undoes the rest; then any request is possible"
-            : fmt::format("\"p2pctl apply {}\" finishes the rollback; then any request is possible", run_.plan));
+    return fail(ErrorCode::state, fmt::format("a run that is {} cannot {}", to_string(run_.state), to_string(change)),
+                run_.state == RunState::paused      ? "\"p2pctl resume\" continues it, \"p2pctl cancel\" undoes it"
+                : run_.state != RunState::reverting ? "\"p2pctl history\" shows every step"
+                                                    : finish_command(run_) + "; then any request is possible");
   if (!is_open(*next) || *next == RunState::blocked) TRY(rest());
   run_.state = *next;
   run_.reason = outcome.reason;

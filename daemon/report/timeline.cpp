@@ -31,6 +31,7 @@ constexpr Word kWords[] = {
     {"escalated", "an alternative is tried"},
     {"reboot-due", "restart"},
     {"committed", "made permanent"},
+    {"commit-failed", "not made permanent"},
     {"proof", "proof"},
     {"undone", "undone"},
     {"blocker", "blocked"},

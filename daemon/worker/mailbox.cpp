@@ -125,7 +125,7 @@ std::optional<Event> Mailbox::poll() {
   if (!asked_) return std::nullopt;
   lower(halt_);
   told_ = std::exchange(asked_, std::nullopt);
-  remember();
+  if (!undoes(told_)) remember();  // an undo is checked first: a kill before its state is known must not lose it
   return told_;
 }
 
@@ -184,6 +184,7 @@ void Mailbox::note(const Run& run) {
     if (!walking_) return;
     run_ = run;
     told_.reset();
+    remember();
     if (is_at_rest(run.state)) return;  // the worker takes waiting requests once the walk has ended
     for (Posted& request : waiting_) {  // requests that came before the run and its state were known
       Answer answer = take_while_walking(request);

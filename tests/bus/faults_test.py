@@ -271,12 +271,13 @@ class Survives(Case):
         self.assertFalse(self.root.bus("NameHasOwner", "s", NAME)[0])
 
     def test_an_error_at_boot_is_tried_again_three_times(self):
-        """Here the error of an open run with an invalid plan."""
+        """Here the error of a rollback that cannot be completed."""
         self.apply_held()
         self.bus.end("walk", signal.SIGKILL)
         self.bus.hold(False)
         with contextlib.closing(sqlite3.connect(self.bus.state / "state.db")) as database, database:
-            database.execute("UPDATE runs SET resolved = '{'")
+            database.execute("UPDATE runs SET state = 'reverting'")
+        next((self.bus.state / "undo").glob("*.json")).write_text("{")
         self.bus.spawn("walk", self.bus.inside(self.bus.bin / "p2pd-worker", environment={"P2PD_RETRY_S": "0", "P2PD_IDLE_S": "0"}))
         self.assertEqual(self.bus.processes["walk"].wait(60), 1)
         self.assertEqual(self.bus.said("walk").count("error: "), 4, self.bus.said("walk"))

@@ -100,6 +100,54 @@ TEST_CASE("a failed run whose rollback could not be completed keeps its changes,
   CHECK(world.tree() == before);
 }
 
+TEST_CASE(
+    "a failed run that cannot be undone stays open while its changes are on trial: only p2pd loads the new modules") {
+  World world;
+  const std::string before = world.tree();
+  world.fault("a", "no backup");
+  world.fault("c", "error");
+  world.write("live/p", "yes");
+  const auto run = world.settle(world.apply(plan_of({"a:live", "b:trial", "c:live after b", "p:proof after c"})));
+  REQUIRE(state(run) == "blocked");
+  CHECK(run->reason.find("the fix broke") != std::string::npos);
+  CHECK(world.has("live/a"));
+  SECTION("the next boot goes on with it") {
+    world.remove("faults/c");
+    world.boot();
+    CHECK(state(world.settle(world.go_on())) == "ready");
+    CHECK(world.has("default/b"));
+  }
+  SECTION("it can be undone once the obstacle is removed") {
+    world.remove("faults/a");
+    CHECK(state(world.settle(world.revert())) == "idle");
+    world.remove("live/p");
+    CHECK(world.tree().find("want/b") == std::string::npos);
+  }
+}
+
+TEST_CASE("what is on trial when the database is lost becomes permanent with the next proof") {
+  World world;
+  world.write("live/p", "yes");
+  REQUIRE(state(world.apply(plan_of({"b:trial", "p:proof after b"}))) == "rebooting");
+  world.boot();
+  world.lose_journal();
+  CHECK(state(world.apply(plan_of({"b:trial", "p:proof after b"}))) == "ready");
+  CHECK(world.has("default/b"));
+}
+
+TEST_CASE("a cancel that interrupted a walk and is refused does not let it continue") {
+  World world;
+  world.fault("b", "cut");
+  CHECK_THROWS_AS(world.apply(plan_of({"a:live", "b:live"})), PowerCut);
+  world.fault("b", "");
+  world.fault("a", "no backup");
+  const bool all = GENERATE(false, true);
+  const auto run = all ? world.revert() : world.start([](Walk& walk) { return walk.cancel_accepted(); });
+  CHECK(says(run, "its backup is damaged"));
+  CHECK(state(world.go_on()) == "blocked");
+  CHECK_FALSE(world.has("live/b"));
+}
+
 TEST_CASE("a rollback waits for what is busy, before it undoes anything") {
   World world;
   REQUIRE(state(world.apply(plan_of({"a:live", "b:live"}))) == "idle");

@@ -76,6 +76,13 @@ Result<void> boot(Host& host, const Parameters& with) {
   return host.write("/want/" + name_of(with), "wanted");
 }
 
+Result<void> trial(Host& host, const Parameters& with) {
+  TRY(boot(host, with));
+  return host.write("/tried/" + name_of(with), "yes");
+}
+
+Result<void> arm(Host& host, const Parameters& with) { return host.write("/armed/" + name_of(with), "yes"); }
+
 Result<void> commit(Host& host, const Parameters& with) {
   if (fault_of(host, name_of(with)) == "commit") return fail(ErrorCode::io, "no space");
   if (fault_of(host, name_of(with)) == "busy commit") return fail(ErrorCode::busy, "dpkg is locked");
@@ -165,7 +172,8 @@ constexpr Action kActions[] = {
      .effect = Effect::reboot,
      .hazard = true,
      .describe = describe,
-     .apply = boot,
+     .apply = trial,
+     .before_reboot = arm,
      .commit = commit},
 };
 
@@ -255,7 +263,9 @@ void World::boot() {
   });
   fs::remove_all(root_.path() / "now");
   for (const std::string& name : names) {
-    if (!hangs || has("default/" + name)) write("now/" + name, "yes");
+    const bool chosen = !has("tried/" + name) || has("armed/" + name);
+    if ((chosen && !hangs) || has("default/" + name)) write("now/" + name, "yes");
+    if (has("armed/" + name)) remove("armed/" + name);
   }
 }
 

@@ -77,8 +77,9 @@ class FakeRequests : public Requests {
 /// /want/NAME (in effect as /now/NAME from the next boot on); /faults/NAME is its fault.
 ///
 /// The check `now` passes when the step is in effect. The fixes `live` and `risky` work at once, `boot` and `trial`
-/// at the next boot; `reboot` is `boot` that a reboot does by itself; `each-boot` is `live` that ends with the boot;
-/// `risky` and `trial` are hazards, and the commit of `trial` writes /default/NAME.
+/// at the next boot, `trial` at that boot alone until its commit; `reboot` is `boot` that a reboot does by itself;
+/// `each-boot` is `live` that ends with the boot; `risky` and `trial` are hazards, and the commit of `trial` writes
+/// /default/NAME.
 class World {
  public:
   World();
