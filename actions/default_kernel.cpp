@@ -48,7 +48,8 @@ Result<void> apply(Host& host, const Parameters&) {
 }
 
 Result<void> prepare_undo(Host& host, const Parameters&) {
-  if (!generates(host) || TRY(boot_now(host)).menu.default_entry.find("gnulinux-") == std::string::npos) return {};
+  if (!generates(host) || host.is_as_left(kGrubConfig)) return {};
+  if (TRY(boot_now(host)).menu.default_entry.find("gnulinux-") == std::string::npos) return {};
   return check_grub_generation(host);
 }
 

@@ -207,9 +207,10 @@ Result<void> commit(Host& host, const Parameters& parameters) {
   return host.files().checkpoint("/boot/grub");
 }
 
-/// Checks that grub.cfg can be generated without the arguments if it has them.
+/// Checks that grub.cfg can be generated without the arguments if it has them, and its old content is not restored.
 Result<void> prepare_undo(Host& host, const Parameters& parameters) {
   if (!host.files().exists(kGrubConfig) || !host.has_program("grub-mkconfig")) return {};
+  if (host.is_as_left(kGrubConfig)) return {};
   const GrubEntry entry = TRY(read_grub_boot(host, TRY(host.files().read(kGrubConfig)))).entry;
   const Arguments wanted = wanted_kernel_arguments(parameters);
   const bool has_any =

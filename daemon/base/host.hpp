@@ -33,6 +33,8 @@ class ChangeRecorder {
   virtual Result<void> before_change(std::string_view path, Restore restore) = 0;
   /// Name of the change that is made or undone now, "RUN-STEP": the same in apply and undo, another in every run.
   virtual std::string change() const { return "0"; }
+  /// True if `path` is as p2pd left it: undo then writes the old content back, also of a generated file.
+  virtual bool is_as_left(std::string_view /*path*/) const { return false; }
 };
 
 /// A machine seen through two seams: a root directory and a command runner.
@@ -93,6 +95,7 @@ class Host {
   Result<void> will_change(std::string_view path, Restore restore = Restore::bytes);
   /// Name of the change that an action makes or undoes now, for what its undo needs: see ChangeRecorder.
   std::string change() const { return recorder_ == nullptr ? "0" : recorder_->change(); }
+  bool is_as_left(std::string_view path) const { return recorder_ != nullptr && recorder_->is_as_left(path); }
   /// Runs a command that must succeed; returns its result.
   Result<CommandResult> run(const Command& command);
 

@@ -21,7 +21,6 @@ std::optional<UndoStore::Owner> Walk::undoable() const {
 
 /// Checks that this run, or all runs, can be undone completely, before anything is. ErrorCode::busy: not now.
 Result<void> Walk::prepare_rollback(bool all) {
-  s_.observer.waiting("checks that everything can be undone");
   TRY(s_.undo.check(all ? 0 : run_.id));
   std::vector<UndoStore::Owner> owners = s_.undo.owners();
   std::ranges::reverse(owners);
@@ -74,6 +73,7 @@ Walk::Outcome Walk::keep_failed(std::string reason) {
 /// Waits until the rest of this rollback can be undone completely; an Error if it never can.
 Result<std::optional<Walk::Outcome>> Walk::wait_for_rollback() {
   for (;;) {
+    if (const std::optional<Outcome> stopped = TRY(heard_in_rollback(asked_for()))) return stopped;
     const Result<void> ready = prepare_rollback(run_.rollback == Rollback::all);
     if (ready) return std::nullopt;
     if (ready.error().code != ErrorCode::busy) return Failure(ready.error());
@@ -83,7 +83,11 @@ Result<std::optional<Walk::Outcome>> Walk::wait_for_rollback() {
 
 /// Waits some seconds in a rollback; returns a request to stop.
 Result<std::optional<Walk::Outcome>> Walk::wait_to_undo(const std::string& why) {
-  const std::optional<Outcome> asked = TRY(wait_a_while(why));
+  return heard_in_rollback(TRY(wait_a_while(why)));
+}
+
+/// Handles a request during a rollback; returns one to stop.
+Result<std::optional<Walk::Outcome>> Walk::heard_in_rollback(const std::optional<Outcome>& asked) {
   if (asked && asked->event == Event::revert) TRY(widen(*asked));
   return asked && asked->event == Event::stopped ? asked : std::nullopt;
 }
@@ -102,9 +106,7 @@ Result<Walk::Outcome> Walk::roll_back() {
   if (const std::optional<Outcome> stopped = TRY(before_revert())) return *stopped;
   if (const std::optional<Outcome> stopped = TRY(wait_for_rollback())) return *stopped;
   for (;;) {
-    const std::optional<Outcome> asked = asked_for();
-    if (asked && asked->event == Event::revert) TRY(widen(*asked));
-    if (asked && asked->event == Event::stopped) return *asked;
+    if (const std::optional<Outcome> stopped = TRY(heard_in_rollback(asked_for()))) return *stopped;
     const std::optional<UndoStore::Owner> changed = undoable();
     if (!changed) break;
     Result<void> undone = undo(*changed);

@@ -197,6 +197,12 @@ std::string UndoStore::change() const {
   return fmt::format("{}-{}", owner.run, owner.step);
 }
 
+bool UndoStore::is_as_left(std::string_view path) const {
+  const Entry* entry = newest_of(path);
+  const auto now = host_.capture(path);
+  return entry != nullptr && !entry->result.empty() && now && digest(*now) == entry->result;
+}
+
 Result<void> UndoStore::note_result() {
   for (Entry& entry : entries_) {
     if (!(entry.owner == owner_) || newest_of(entry.path) != &entry || !is_kept(entry.restore)) continue;

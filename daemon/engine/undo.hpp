@@ -40,6 +40,7 @@ class UndoStore : public ChangeRecorder {
   /// Marks that an action undoes the changes of `owner`: changes have no owner then.
   void begin_undo(Owner owner) { owner_ = {}, undone_ = std::move(owner); }
   std::string change() const override;
+  bool is_as_left(std::string_view path) const override;
   Result<void> before_change(std::string_view path, Restore restore) override;
   /// Removes unfinished data of an interrupted fix of `owner`, which is not needed once its step holds.
   Result<void> clear_unfinished(const Owner& owner);

@@ -136,6 +136,7 @@ class Walk {
   Outcome keep_failed(std::string reason);
   Result<std::optional<Outcome>> wait_for_rollback();
   Result<std::optional<Outcome>> wait_to_undo(const std::string& why);
+  Result<std::optional<Outcome>> heard_in_rollback(const std::optional<Outcome>& asked);
   Result<void> widen(const Outcome& asked);
   Result<std::reference_wrapper<const Action>> fix_of(const UndoStore::Owner& changed) const;
   Result<Outcome> roll_back();
