@@ -4,24 +4,29 @@
 
 OLD is the package of the last release, NEW the one to release, both unchanged; they run in overlays of ROOT, a tree made by `root`.
 One of them is installed and leaves a run in a state: open (it waits for its reboot), finished, blocked (after its changes), reverting
-(the revert waits for its reboot), or untouched (blocked before any change). Then dpkg installs the packages that the cell names, and the cell checks:
+(the revert waits for its reboot), swapping (the driver is swapped, and the run waits for its trial boot), swapped, or untouched
+(blocked before any change). Then dpkg installs the packages that the cell names, and the cell checks:
   installed  dpkg --install succeeds; /etc/systemd/system starts the units of this version at boot, and has no link to a missing unit
   status     tells the state of the run
   boot       the services that a boot starts, those of the worker with "reassert", without an argument and with "prove", succeed
   revert     ends as delivered: each path is equal to that of a tree where dpkg did the same, and no run was
 An older version need not read the state of a newer one, and may set its database aside at a boot: from there on, status and the boot
-may be errors, but the revert must work. An untouched run is removed with the
-package, and is not continued by the next installation, even when its step could be fixed then.
+may be errors, but the revert must work. Where it cannot (NOT_REVERTED), that of the newer version must, once it is installed again. An
+untouched run is removed with the package, and is not continued by the next installation, even when its step could be fixed then.
 Prints "ok STATE/CELL: ..." or "FAIL STATE/CELL: ..." a cell, with what status and the services told.
 """
+import json
 import pathlib
 import shutil
 import subprocess
 import sys
 import time
 
+import yaml
+
 sys.dont_write_bytecode = True
 from archive import Archive  # noqa: E402
+from kills_test import SWAP  # noqa: E402
 from world_tree import Cases, Failed, Tree, arguments, need  # noqa: E402
 
 STEP = {"0.1.0": "state"}  # a version's word for a step that is always checked, if it is not "gate"
@@ -30,6 +35,11 @@ FIXES = ["{STEP: b, title: B, check: modprobe-options, fix: modprobe-options, wi
          "{STEP: a, title: A, check: kernel-cmdline, fix: kernel-cmdline, with: {arguments: [iommu=pt]}, after: [AFTER]}"]
 # no fix: blocks the run while an administrator's file is not there
 UNFIXABLE = "{STEP: c, title: C, check: modprobe-options, with: {module: nvidia_uvm, options: {uvm_disable_hmm: 1}}}"
+SWAP_STEPS = [json.dumps({"STEP": name, "title": name, "check": name, "fix": name, "with": given, "after": [before for before, _ in SWAP[:number]]})
+              for number, (name, given) in enumerate(SWAP)]
+# states of a newer version that a version cannot revert: 0.2 keeps what a driver swap replaces by run, in /var/lib/p2pd/initramfs and
+# before-runfile, where 0.1 does not find it
+NOT_REVERTED = {"0.1.0": ("swapping", "swapped")}
 ADMINISTRATORS = ("/etc/modprobe.d/administrators.conf", "options nvidia_uvm uvm_disable_hmm=1\n")
 PACKAGES = "/srv/p2pd"
 LINKS = "etc/systemd/system"
@@ -52,7 +62,7 @@ REMOVALS = {
     "remove the old, install the new": ("OLD", "remove", "NEW"),
 }
 WANTED = {"open": ("rebooting", "done"), "finished": ("done", "done"), "blocked": ("blocked", "blocked"),
-          "reverting": ("reverting", "reverted")}  # status, and that after a boot
+          "reverting": ("reverting", "reverted"), "swapping": ("rebooting", "done"), "swapped": ("done", "done")}  # status, and that after a boot
 ENDED = ("idle", "failed", "ready")
 
 
@@ -176,7 +186,20 @@ def leaves_untouched(machine):
     need(told == "blocked" and not machine.file("/var/lib/p2pd/undo").exists(), f"apply: {told}")
 
 
-STATES = {"open": leaves_open, "finished": leaves_finished, "blocked": leaves_blocked, "reverting": leaves_reverting, "untouched": leaves_untouched}
+def leaves_swapping(machine):
+    told = machine.asks("apply", machine.make_plan(*SWAP_STEPS))
+    need(told == "rebooting", f"apply: {told}")
+
+
+def leaves_swapped(machine):
+    leaves_swapping(machine)
+    machine.boot()
+    told = machine.asks("apply", "/root/plan.yaml")
+    need(told == "done", f"apply: {told}")
+
+
+STATES = {"open": leaves_open, "finished": leaves_finished, "blocked": leaves_blocked, "reverting": leaves_reverting, "untouched": leaves_untouched,
+          "swapping": leaves_swapping, "swapped": leaves_swapped}
 
 
 class Table:
@@ -219,7 +242,8 @@ class Table:
     def changed(self, machine, state, operations, shown):
         """A run over changes of the package. An older version may answer with an error once a newer one has worked with the state; so may
         each version after a boot with the older one."""
-        newer, lost, booted = machine.done == ["NEW"], False, False
+        by_newer = newer = machine.done == ["NEW"]
+        lost = booted = False
         for word in operations:
             failed = machine.boots() if word == "boot" else machine.operate(word)
             old = machine.done[-1] == "OLD"
@@ -232,6 +256,12 @@ class Table:
             shown.append(f"{machine.version} {word if word == 'boot' else 'installed'}: {told}")
             need(told == WANTED[state][booted] or (may_fail and told.startswith("error: ")), f"status after {word}: {told}")
             need(may_fail or not failed, f"boot: {failed}")
+        if by_newer and state in NOT_REVERTED.get(machine.version, ()):
+            told = machine.asks("revert")
+            shown.append(f"revert: {told}")
+            need(told.startswith("error: "), f"{machine.version} reverts this state now: remove it from NOT_REVERTED")
+            machine.operate("NEW")
+            shown.append(f"{machine.version} installed: {machine.asks('status')}")
         shown.append(f"revert: {machine.reverts()}")
         self.as_delivered(machine)
 
@@ -252,6 +282,17 @@ class Table:
         self.as_delivered(machine)
 
 
+def catalogue_of_0_1(text):
+    """Drop-in of the catalogue as 0.1.0 reads it."""
+    table, rows = yaml.safe_load(text), []
+    for name, row in table["patches"].items():
+        base, more = row["base"], {key: row[key] for key in ("repository", "branch", "commit", "architectures", "module_options", "registry_dwords_forbidden")}
+        runfile = {"version": base, **{key: table["releases"][base]["runfile"][key] for key in ("path", "sha256", "bytes")}}
+        rows.append({"id": name, "enabled": True, "fork": "driver-world", "commit_status": "verified_in_git", "base_version": base, "runfile": runfile,
+                     "kernel": {"min": "5.13"}, "compiler": {"gcc_tested": [12]}, "compat": ["pci-resize-exclude-bars"], **more})
+    return json.dumps({"schema": "p2pd.catalogue/1", "runfile_hosts": table["runfile_hosts"], "entries": rows})
+
+
 def prepare(work, root, packages):
     """A machine with what the packages depend on, and the packages."""
     ground = Tree(work, "ground", root)
@@ -265,6 +306,8 @@ def prepare(work, root, packages):
     for word, package in packages.items():
         ground.file(PACKAGES).mkdir(exist_ok=True)
         shutil.copy(package, ground.file(f"{PACKAGES}/{word}.deb"))
+    drop_in = ground.file("/etc/p2pd/catalogue.d/driver-world.yaml")
+    drop_in.with_suffix(".json").write_text(catalogue_of_0_1(drop_in.read_text()))
     ground.images = ground.in_images()
     return ground
 
