@@ -251,6 +251,15 @@ mkdir "$FOLDER/short"; printf '#!/bin/sh\\nshift 2; exec /usr/bin/flock --wait 0
         done = run("/bin/sh", PACKAGING / "debian/p2pd.prerm", "upgrade", "0.2.0", env={"PATH": "/nonexistent"})
         self.assertEqual((done.returncode, done.stdout), (0, ""))
 
+    def test_a_downgrade_to_0_1_leaves_no_link_of_a_unit_that_it_lacks(self):
+        with tempfile.TemporaryDirectory() as folder:
+            helper = pathlib.Path(folder) / "deb-systemd-helper"
+            helper.write_text('#!/bin/sh\necho "$@" >&2\n')
+            helper.chmod(0o755)
+            done = run("/bin/sh", PACKAGING / "debian/p2pd.prerm", "upgrade", "0.1.0", env={"PATH": folder, "DPKG_ROOT": folder})
+        ours = {unit.name for unit in UNITS if "[Install]" in unit.read_text()} - {"p2pd-features.timer", "p2pd-metrics.path", "p2pd-prove.timer"}
+        self.assertEqual((done.returncode, set(done.stdout.split("\n"))), (0, {"", *(f"purge {unit}" for unit in ours)}))
+
 
 class Images(unittest.TestCase):
     def schema(self, name):

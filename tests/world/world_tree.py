@@ -73,6 +73,8 @@ class Tree:
     """A machine that is an overlay `on` a folder or another Tree: `path` is its state now, `before` its earlier state, or that of the
     Tree `since` below it. `upper`: first contents, those of another overlay on the same base."""
 
+    PROGRAM = ("env", "LD_LIBRARY_PATH=/mnt/lib", "/mnt/bin/p2pctl")  # of a tree that is its own machine
+
     def __init__(self, work, name, on, since=None, upper=None):
         self.work, self.name = work / name, name
         self.upper, self.path = self.work / "upper", self.work / "tree"
@@ -115,7 +117,7 @@ class Tree:
         """Starts p2pctl: on the tree as its own machine if `live`, else as on an image; `inside`: words before its own."""
         if live:
             words = [f"/mnt/{word.name}" if isinstance(word, pathlib.Path) else word for word in words]
-            argv = [*inside, "env", "LD_LIBRARY_PATH=/mnt/lib", "/mnt/bin/p2pctl", *words, "--json"]
+            argv = [*inside, *self.PROGRAM, *words, "--json"]
             argv += ["--no-reboot"] if words[0] in ("apply", "revert") else []
         else:
             argv = [*inside, BUILD / "bin/p2pctl", *words, "--root", self.path, "--json"]
