@@ -138,6 +138,7 @@ Result<Journal> Journal::open(const fs::path& directory, Access access) {
   const fs::path file = directory / "state.db";
   const fs::path aside = directory / "state.db.set-aside";
   std::error_code ignored;
+  if (access == Access::write) take_back(directory);
   if (fs::exists(aside, ignored)) return quarantined_error(aside, "found so at an earlier start");
   if (fs::is_directory(file, ignored))
     return fail(ErrorCode::invalid, fmt::format("{} is a directory; expected the state database", file.string()),
@@ -167,6 +168,20 @@ Result<Journal> Journal::open(const fs::path& directory, Access access) {
     return quarantine(directory, word);
   }
   return journal;
+}
+
+void Journal::take_back(const fs::path& directory) {
+  std::error_code ignored;
+  const fs::path file = directory / "state.db", aside = directory / "state.db.set-aside";
+  if (!fs::exists(aside, ignored) || fs::exists(file, ignored)) return;
+  {
+    const auto db = open_database(aside, SQLITE_OPEN_READONLY);
+    if (!db || database_defect(db->get()).value_or("unknown") != "" || schema_of(db->get()).value_or(0) < 2 ||
+        unknown_word(db->get()).value_or("unknown") != "")
+      return;
+  }
+  fs::rename(directory / "state.db.set-aside-wal", directory / "state.db-wal", ignored);
+  fs::rename(aside, file, ignored);
 }
 
 Result<void> Journal::accept_loss(const fs::path& directory) {

@@ -119,6 +119,9 @@ class Journal {
   /// `accept_loss`: ErrorCode::database_quarantined. One that cannot be read now stays: another Error. Read access
   /// without one: ErrorCode::not_found.
   static Result<Journal> open(const std::filesystem::path& directory, Access access);
+  /// Takes back a database that an older p2pd quarantined because it did not know its schema. Nothing was recorded
+  /// since.
+  static void take_back(const std::filesystem::path& directory);
   /// Accepts the loss of the quarantined database, which is kept under another name.
   static Result<void> accept_loss(const std::filesystem::path& directory);
 

@@ -95,6 +95,7 @@ class Service {
   /// Continues the run that an earlier start left open; returns false if it ended in an error.
   bool start() {
     restart_.cancel_announced_reboot();
+    Journal::take_back(state_directory());
     const Result<std::optional<Run>> read = newest_run();  // the walk reports a read error
     const std::optional<Run> newest = read ? *read : std::nullopt;
     const bool open = newest && is_open(newest->state);

@@ -326,6 +326,21 @@ TEST_CASE("journal: a rewrite that fails changes nothing") {
   check_schema_1(Journal::open(state.path(), Journal::Access::write).value());
 }
 
+TEST_CASE("journal: a database that an older p2pd set aside is taken back, unless it is damaged") {
+  TemporaryDirectory state;
+  Run run;
+  run.plan = "test";
+  REQUIRE(Journal::open(state.path(), Journal::Access::write)->begin_run(run, {}, {}));
+  const auto file = state.path() / "state.db", aside = state.path() / "state.db.set-aside";
+  for (const char* suffix : {"", "-wal"}) std::filesystem::rename(file.string() + suffix, aside.string() + suffix);
+  const bool damaged = GENERATE(false, true);
+  if (damaged) std::filesystem::resize_file(aside, 5000);
+  const auto journal = Journal::open(state.path(), Journal::Access::write);
+  REQUIRE(journal.has_value() != damaged);
+  if (!damaged) CHECK(journal->last_run().value()->plan == "test");
+  if (damaged) CHECK(journal.error().code == ErrorCode::database_quarantined);
+}
+
 TEST_CASE("journal: a name or number that is none of its column is an error of readers, and sets the database aside") {
   TemporaryDirectory state;
   const bool older = GENERATE(false, true);

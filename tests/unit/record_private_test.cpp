@@ -137,7 +137,7 @@ struct PlantedMachine : OddMachine {
     link("var/lib/dkms/nvidia/570.86.16/source", "/home/Zq145/nvidia");
     std::erase_if(secrets, is_name);
     std::ranges::sort(secrets);
-    secrets.erase(std::ranges::unique(secrets).begin(), secrets.end());
+    secrets.erase(std::unique(secrets.begin(), secrets.end()), secrets.end());
   }
   void answer(const std::string& name, const nlohmann::json& argv, const std::string& output,
               const std::string& errors) const {

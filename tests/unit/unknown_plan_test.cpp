@@ -227,15 +227,18 @@ TEST_CASE("unknown words: a start fails the run and undoes it, and a rollback go
 
 TEST_CASE("unknown words: prove, reassert and a new kernel work, and leave the run as it is") {
   using Ask = Result<Run> (Walk::*)();
-  for (const auto& [name, ask] : {std::pair<const char*, Ask>{"prove", &Walk::prove_again},
-                                  {"reassert", &Walk::reassert},
-                                  {"new kernel", &Walk::add_kernel}})
+  struct Asked {
+    const char* name;
+    Ask ask;
+  };
+  for (const Asked& asked :
+       {Asked{"prove", &Walk::prove_again}, {"reassert", &Walk::reassert}, {"new kernel", &Walk::add_kernel}})
     with_each([&](World& world, const State& state, const std::string&) {
       const std::string before = files(world);
-      const Result<Run> run = world.start([&](Walk& walk) { return (walk.*ask)(); });
-      INFO(name << ": " << said(run));
+      const Result<Run> run = world.start([&](Walk& walk) { return (walk.*asked.ask)(); });
+      INFO(asked.name << ": " << said(run));
       // the kernel is prepared once no run is open
-      const bool later = ask == &Walk::add_kernel && state.kind != State::ended;
+      const bool later = asked.ask == &Walk::add_kernel && state.kind != State::ended;
       if (!run) CHECK((later && run.error().code == ErrorCode::busy));
       CHECK(files(world) == before);
       reverts(world);
