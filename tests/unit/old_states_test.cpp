@@ -25,10 +25,11 @@ json states_of(const fs::path& version) { return json::parse(std::ifstream(versi
 /// Names of the states, "0.1.0.json open".
 std::vector<std::string> states() {
   std::vector<std::string> names;
-  for (const auto& file : fs::directory_iterator(kFolder))
-    if (file.path().extension() == ".json")
-      for (const auto& [name, state] : states_of(file.path()).items())
-        names.push_back(file.path().filename().string() + " " + name);
+  for (const auto& file : fs::directory_iterator(kFolder)) {
+    if (file.path().extension() != ".json") continue;
+    const json all = states_of(file.path());
+    for (const auto& [name, state] : all.items()) names.push_back(file.path().filename().string() + " " + name);
+  }
   std::ranges::sort(names);
   return names;
 }
