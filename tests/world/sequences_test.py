@@ -38,6 +38,7 @@ SECURE_BOOT = "firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032
 OPEN_STATES = ("walking", "rebooting", "blocked", "paused", "reverting")
 HELD_S = 135  # longer than p2pd waits for a lock
 PACKAGE = "/srv/p2pd.deb"
+LIBRARIES = "LD_LIBRARY_PATH=/mnt/lib"  # of the installed programs, which the tree may lack
 LOCK = "/var/lib/dpkg/lock-frontend"
 HOLDER = "import fcntl, sys, time; file = open(sys.argv[1], 'r+'); fcntl.lockf(file, fcntl.LOCK_EX); print('held', flush=True); time.sleep(float(sys.argv[2]))"
 NOT_COMPARED = ["/lspci-xxxx.txt", "/boot"]  # /boot is a file system of its own, which boot_now() compares
@@ -307,12 +308,12 @@ def downgraded(machine, state):
 
 def reinstalled(machine, state):
     """dpkg refuses the removal while there is something to undo; a new installation continues no run by itself."""
-    status, said = machine.enter("dpkg", "--remove", "p2pd")
+    status, said = machine.enter("env", LIBRARIES, "dpkg", "--remove", "p2pd")
     undo = any(machine.file(UNDO).glob("*.json"))
     there = machine.run("dpkg-query", "-W", "-f", "${db:Status-Status}", "p2pd") == "installed"
     need((status != 0) == there == undo and (not undo or "p2pctl revert" in said), f"dpkg --remove p2pd: {status}, {undo}: {said}")
     machine.run("dpkg", "--install", PACKAGE)
-    need(undo or not machine.is_open(), "the run from before the removal is open after the installation")
+    need(undo or not machine.is_open(), f"the run from before the removal is open after the installation: {said}")
 
 
 def apt_busy(machine, state):
@@ -403,15 +404,13 @@ def secure_boot(machine, state):
 
 
 def restart_cancelled(machine, state):
-    """As after "shutdown -c": the run is paused, and somebody restarts the machine by hand."""
+    """As after "shutdown -c": the run is paused, and somebody restarts the machine by hand. The worker of that boot goes on with it."""
     status, told = machine.p2pctl("pause", live=True)
     need(status == 0 and told["state"] == "paused", f"{status} {told}")
     machine.boot()
-    trial = "p2pd.trial=1" in (machine.work / "cmdline").read_text()
+    status, said = machine.enter("env", LIBRARIES, "P2PD_IDLE_S=0", "P2PD_RETRY_S=0", "/usr/libexec/p2pd/p2pd-worker")
     banned = machine.file("/etc/modprobe.d/00-p2pd-trial.conf").exists()
-    need(not (trial and banned), "a trial boot with banned modules, and p2pd is paused")
-    status, told = machine.p2pctl("resume", live=True)
-    need(status == 0, f"resume: {status} {told}")
+    need(status == 0 and not banned, f"the modules are banned, and the worker has ended: {status} {said}")
 
 
 def power_cut(machine, state):
