@@ -175,10 +175,10 @@ Result<Run> Walk::add_kernel() {
 
 Result<Run> Walk::revert() {
   const std::optional<Run> last = TRY(s_.journal.last_run());
-  run_ = last.value_or(Run{});
+  const bool open = last && is_open(last->state);
+  if (open) TRY(load(*last));
   if (s_.undo.newest()) TRY(require_rollback_at_rest(true));
-  if (last && is_open(last->state)) {
-    TRY(load(*last));
+  if (open) {
     TRY(move(only_checks() && run_.state != RunState::reverting ? Event::superseded : Event::revert));
     if (is_open(run_.state)) return walk();
   }

@@ -50,7 +50,7 @@ Result<void> Walk::require_rollback(bool all) {
 /// Does the same for a run that no walk is working on. A walk that the request interrupted does not continue by itself.
 Result<void> Walk::require_rollback_at_rest(bool all) {
   Result<void> ready = require_rollback(all);
-  if (!ready && run_.state == RunState::walking) TRY(move({Event::blocker, ready.error().text()}));
+  if (!ready && run_.state == RunState::walking && !only_checks()) TRY(move({Event::blocker, ready.error().text()}));
   return ready;
 }
 
@@ -96,7 +96,6 @@ Result<std::optional<Walk::Outcome>> Walk::heard_in_rollback(const std::optional
 Result<void> Walk::widen(const Outcome& asked) {
   const Result<void> ready = require_rollback(true);
   if (ready) return move(asked);
-  if (ready.error().code == ErrorCode::interrupted) return ready;
   log::warning("{}", ready.error().text());
   return s_.journal.save(run_, event("warning", "", ready.error().text()));
 }
