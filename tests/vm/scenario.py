@@ -176,7 +176,7 @@ class Machine(Guest):
 
     def set_clock_back(self):
         """Sets the clock, also that of the hardware, back by a year."""
-        self.run("date -s '-1 year' && hwclock --systohc --utc")
+        self.run("date -s '-1 year' && hwclock --systohc --utc --noadjfile")
 
     def wait_until(self, holds, why):
         self.until(holds, why, SETTLE_TIMEOUT_S, 5, Unexpected)

@@ -40,7 +40,22 @@ HELD_S = 135  # longer than p2pd waits for a lock
 PACKAGE = "/srv/p2pd.deb"
 LIBRARIES = "LD_LIBRARY_PATH=/mnt/lib"  # of the installed programs, which the tree may lack
 LOCK = "/var/lib/dpkg/lock-frontend"
-HOLDER = "import fcntl, sys, time; file = open(sys.argv[1], 'r+'); fcntl.lockf(file, fcntl.LOCK_EX); print('held', flush=True); time.sleep(float(sys.argv[2]))"
+# runs in the tree, since a process in another namespace is not in its table of locks: holds a lock, and runs the command after it
+HOLDER = r"""
+use Fcntl;
+my ($file, $seconds) = splice(@ARGV, 0, 2);
+open(my $lock, "+>>", $file) or die "no file: $!";
+pipe(my $held, my $holds);
+if (fork == 0) {
+    fcntl($lock, F_SETLK, pack("s s x4 q q i x4", F_WRLCK, 0, 0, 0, 0)) or die "no lock: $!";
+    close $holds;
+    sleep $seconds;
+    exit;
+}
+close $holds;
+readline $held;
+exec @ARGV;
+"""
 NOT_COMPARED = ["/lspci-xxxx.txt", "/boot"]  # /boot is a file system of its own, which boot_now() compares
 
 
@@ -51,7 +66,7 @@ class Sequence(Machine):
         disk = work / name
         disk.mkdir()
         subprocess.run(["mount", "-t", "tmpfs", "-o", "size=90%", "tmpfs", disk], check=True)
-        self.ground, self.boot_disk = ground, work / f"{name}.ext4"
+        self.ground, self.boot_disk, self.inside = ground, work / f"{name}.ext4", ()
         if not isinstance(on, Sequence):
             super().__init__(work, name, on)
             return
@@ -142,6 +157,9 @@ class Sequence(Machine):
     def history_end(self):
         with contextlib.closing(self.database()) as database:
             return database.execute("SELECT type,step,text FROM events WHERE text<>'' ORDER BY id DESC LIMIT 6").fetchall()
+
+    def start(self, *words, live=False, inside=(), pass_fds=()):
+        return super().start(*words, live=live, inside=(*self.inside, *inside), pass_fds=pass_fds)
 
     def killed_at(self, event, *words):
         """Runs p2pctl, and kills it and all that it started once it has recorded this event (type, step or None) anew."""
@@ -318,13 +336,8 @@ def reinstalled(machine, state):
 
 def apt_busy(machine, state):
     """Another process has dpkg's lock for longer than p2pd waits."""
-    holder = subprocess.Popen([sys.executable, "-c", HOLDER, machine.file(LOCK), str(HELD_S)], stdout=subprocess.PIPE, text=True)
-    need(holder.stdout.readline() == "held\n", "no lock")
-
-    def ends():
-        holder.kill()
-        holder.wait()
-    return ends
+    machine.inside = ("perl", "-e", HOLDER, LOCK, HELD_S)
+    return lambda: setattr(machine, "inside", ())
 
 
 def disk_full(machine, state):
