@@ -98,8 +98,10 @@ Result<void> remove(Host& host, const OwnModules& own) {
   for (const std::string& tree : own.trees) TRY(host.remove_tree(tree));
   for (const std::string& file : own.aside) TRY(host.move(file, name_before(file)));
   for (const std::string& directory : own.directories) remove_empty(host, directory);
-  for (const std::string& release : host.names("/lib/modules"))
+  for (const std::string& release : host.names("/lib/modules")) {
     remove_empty(host, place_of(release, "updates"));  // left by packages
+    remove_empty(host, module_directory(release));     // of a kernel that was purged while it had modules of p2pd
+  }
   return {};
 }
 
