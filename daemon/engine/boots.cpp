@@ -14,7 +14,8 @@ Result<std::optional<Walk::Outcome>> Walk::note_boot() {
   const bool expected = !run_.reboot_from.empty();
   if (!expected) ++run_.reboots;
   run_.reboot_from.clear();
-  run_.reboot_due = false;
+  // a boot in the middle of a revert starts without what is restored later, such as the driver
+  run_.reboot_due = !expected && run_.state == RunState::reverting && undoable();
   for (const Intent& intent : TRY(s_.journal.open_intents(run_.id))) {
     const Step* step = plan_.step(intent.step);
     const bool live_hazard =

@@ -177,6 +177,22 @@ TEST_CASE("a rollback that is stuck half-way is continued") {
   CHECK(world.tree() == before);
 }
 
+TEST_CASE("a revert over a power cut ends with a boot that has all of what was restored") {
+  World world;
+  const std::string before = world.tree();
+  REQUIRE(state(world.apply(plan_of({"a:live", "b:live"}))) == "idle");
+  world.asked = Event::stopped;
+  world.quiet_polls = 1;
+  REQUIRE(state(world.revert()) == "reverting");
+  world.boot();  // "a" is still in place
+  CHECK(state(world.go_on()) == "reverting");
+  CHECK(world.tree() == before);
+  CHECK(world.reboots == 1);
+  world.boot();
+  CHECK(state(world.go_on()) == "idle");
+  CHECK(world.reboots == 1);
+}
+
 TEST_CASE("a plan that this version cannot read blocks nothing but its continuation") {
   World world;
   const std::string before = world.tree();
