@@ -50,6 +50,7 @@ Result<Description> describe(const Host& host, const Parameters& parameters) {
       continue;
     }
     built.push_back(build.target.release);
+    if (!build.target.strict.empty()) description.notes.push_back(strictness_of(build.target));
     description.time += time_of_build(host);
     description.commands.push_back(make_of(host, all, build).text());
   }

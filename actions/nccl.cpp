@@ -14,8 +14,8 @@ namespace {
 /// New content of the file; the old one if nothing needs to change. Error if a line that is not p2pd's contradicts.
 Result<std::string> wanted(const Host& host) {
   const NcclPlan plan = TRY(nccl_plan(host));
-  if (!plan.contradiction.empty() && !plan.unfit)
-    return fail(ErrorCode::state, plan.contradiction + " was not written by p2pd, which does not change it",
+  if (!plan.contradicting.empty() && !plan.unfit)
+    return fail(ErrorCode::state, plan.contradiction() + " was not written by p2pd, which does not change it",
                 "Remove that line.");
   if (plan.is_in_force()) return plan.conf.text;
   std::string text = plan.conf.foreign;

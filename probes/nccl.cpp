@@ -2,8 +2,9 @@
 // nccl: NCCL uses the proven P2P, by its own choice or by the level in /etc/nccl.conf.
 // NCCL stops at PCIe switches (PXB) on most hosts: between GPUs that are farther apart, proven P2P changes nothing
 // without NCCL_P2P_LEVEL. Where a proof found P2P across NUMA nodes slower than host memory, the level stays below
-// that. Reads PCI configuration space, NUMA nodes, /etc/nccl.conf and the report of the last full proof. Environment
-// variables and a user's ~/.nccl.conf take precedence, and are not read.
+// that. NCCL_P2P_DISABLE=1, left over from a time without P2P, makes NCCL do without: a warning. Reads PCI
+// configuration space, NUMA nodes, /etc/nccl.conf, the files of the system's environment and the report of the last
+// full proof; a user's own environment and ~/.nccl.conf take precedence, and are not read.
 // Reference: NCCL, "Environment Variables"; machine/hardware/nccl.cpp.
 #include "machine/hardware/nccl.hpp"
 
@@ -14,10 +15,12 @@
 namespace p2pd {
 namespace {
 
-/// Reason why /etc/nccl.conf is not right; empty: it is.
+/// Reason why NCCL does not use P2P as it should; empty: it does.
 std::string lacking(const NcclPlan& plan) {
   const std::string_view level = to_string(plan.need.level);
-  if (!plan.contradiction.empty() && !plan.unfit) return plan.contradiction + " prevents NCCL from using proven P2P";
+  if (!plan.contradicting.empty() && !plan.unfit)
+    return fmt::format("{} prevent{} NCCL from using proven P2P", plan.contradiction(),
+                       plan.contradicting.size() == 1 ? "s" : "");
   if (plan.is_in_force()) return {};
   if (plan.unfit) return "P2P is not fit for NCCL, and p2pd's block in /etc/nccl.conf asks for it";
   if (plan.block.empty()) return "p2pd's block in /etc/nccl.conf is not needed";
@@ -46,8 +49,16 @@ Result<Finding> check(const Host& host, const Parameters&) {
     if (setting)
       finding.evidence.push_back(
           {fmt::format("{} line {}", kNcclConf, setting->line), fmt::format("{}={}", name, setting->value)});
+  for (const NcclVariable& one : plan.environment)
+    finding.evidence.push_back({one.source, fmt::format("{}={}", one.name, one.value)});
   finding.summary = lacking(plan);
-  if (!plan.contradiction.empty() && !finding.summary.empty()) finding.next = "Remove that line: p2pd did not add it.";
+  if (!plan.contradicting.empty() && !plan.unfit) {
+    finding.next = plan.contradicting.size() == 1 ? "Remove that line: p2pd did not add it."
+                                                  : "Remove those lines: p2pd did not add them.";
+    for (const NcclVariable& one : plan.contradicting)
+      finding.facts["warnings"].push_back(
+          one.text() + " prevents NCCL from using proven P2P. Remove that line: p2pd did not add it.");
+  }
   finding.verdict = !finding.summary.empty() ? Verdict::fail : plan.unfit ? Verdict::not_applicable : Verdict::pass;
   if (finding.summary.empty()) finding.summary = holding(plan);
   return finding;

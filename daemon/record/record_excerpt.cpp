@@ -8,6 +8,7 @@
 
 #include "machine/boot/grub.hpp"
 #include "machine/boot/mounts.hpp"
+#include "machine/hardware/nccl.hpp"
 #include "machine/modules/build_log.hpp"
 #include "machine/modules/initramfs.hpp"
 #include "machine/modules/modprobe_files.hpp"
@@ -283,6 +284,21 @@ std::string names_excerpt(const std::string& text) {
 }
 
 std::string nccl_excerpt(const std::string& text) { return settings(text, PublicKind::nccl_variable); }
+
+std::string environment_excerpt(const std::string& text) {
+  bool any = false;
+  std::string kept = by_line(text, [&](std::string_view line) -> std::optional<std::string> {
+    std::string words;
+    for (const NcclVariable& one : nccl_assignments(line))
+      if (is_public(PublicKind::nccl_variable, one.name))
+        words +=
+            fmt::format("{}{}={}", words.empty() ? "" : " ", one.name, is_plain_name(one.value) ? one.value : kRemoved);
+    any = any || !words.empty();
+    return words;
+  });
+  return any ? kept : "";
+}
+
 std::string os_release_excerpt(const std::string& text) { return settings(text, PublicKind::os_release); }
 std::string pins_excerpt(const std::string& text) { return fields(text, PublicKind::pin_field); }
 std::string nvidia_smi_excerpt(const std::string& text) { return fields(text, PublicKind::nvidia_smi_field); }

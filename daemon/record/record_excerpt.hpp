@@ -19,6 +19,7 @@ std::string modprobe_excerpt(const std::string& text);          ///< options of 
 std::string depmod_excerpt(const std::string& text);            ///< modules that are overridden
 std::string names_excerpt(const std::string& text);             ///< names of modules
 std::string nccl_excerpt(const std::string& text);
+std::string environment_excerpt(const std::string& text);  ///< assignments of NCCL's variables, in their lines
 std::string os_release_excerpt(const std::string& text);
 std::string pins_excerpt(const std::string& text);        ///< pinned packages
 std::string unit_excerpt(const std::string& text);        ///< its command

@@ -145,6 +145,8 @@ constexpr PublicName kPublic[] = {
     {PublicKind::kernel_config, "CONFIG_MODULE_SIG"},
     {PublicKind::kernel_config, "CONFIG_MODULE_SIG_FORCE"},
     {PublicKind::kernel_config, "CONFIG_MODVERSIONS"},
+    {PublicKind::kernel_config, "CONFIG_OBJTOOL_WERROR"},
+    {PublicKind::kernel_config, "CONFIG_WERROR"},
     {PublicKind::nccl_variable, "NCCL_P2P_DISABLE"},
     {PublicKind::nccl_variable, "NCCL_P2P_LEVEL"},
     {PublicKind::os_release, "ID"},

@@ -107,12 +107,12 @@ void print_fixes(const PlanPreview& all) {
   print_table(rows);
 }
 
-/// Warnings of checks that pass.
+/// Warnings of checks that pass, and of upkeep, which is in nobody's way.
 void print_warnings(const PlanPreview& all) {
   Rows rows;
   for (const Standing& s : all.seen.steps)
     for (const std::string& text : json_texts(s.finding.facts, "warnings"))
-      if (s.kind == Standing::Kind::holds)
+      if (s.kind == Standing::Kind::holds || s.step->kind == StepKind::upkeep)
         rows.push_back({paint(Colour::yellow, "!"), s.step->id, shortened(text, 2 * kScreen)});
   print_table(rows);
 }

@@ -5,7 +5,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cctype>
 #include <map>
 #include <sstream>
 
@@ -72,10 +71,7 @@ std::string machine_text(const Host& host) {
   }
   std::vector<std::string> parts;
   for (const auto& [name, count] : counts) parts.push_back(fmt::format("{} x {}", count, name));
-  if (Distribution system = distribution(host); !system.id.empty()) {
-    system.id.front() = static_cast<char>(std::toupper(static_cast<unsigned char>(system.id.front())));
-    parts.push_back(system.id + " " + system.version);
-  }
+  if (const std::string system = distribution(host).text(); !system.empty()) parts.push_back(system);
   if (const auto kernel = host.line("/proc/sys/kernel/osrelease")) parts.push_back("Linux " + *kernel);
   if (const auto driver = host.line(kLoadedDriver)) parts.push_back("driver " + *driver);
   return shortened(fmt::format("{}", fmt::join(parts, "; ")), 2 * kScreen);

@@ -40,7 +40,9 @@ constexpr char kNvbandwidth[] =
     " 1   1290.00       N/A\n\nSUM device_to_device_latency_sm 2600.00\n";
 
 constexpr char kAllReduce[] =
-    "# nThread 1 nGpus 2 minBytes 8 maxBytes 134217728\n#       size         count      type   redop    root     time\n"
+    "# nThread 1 nGpus 2 minBytes 8 maxBytes 134217728\n"
+    "#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw "
+    "#wrong\n"
     "           0             0     float     sum      -1     8.00    0.00    0.00     N/A     7.99    0.00    0.00    "
     " N/A\n"
     "     8388608       2097152     float     sum      -1   500.00   16.77   16.77       0   501.00   16.74   16.74    "
@@ -48,6 +50,20 @@ constexpr char kAllReduce[] =
     "   134217728      33554432     float     sum      -1  6500.00   20.65   20.65       3  6510.00   20.62   20.62    "
     "   2\n"
     "# Out of bounds values : 5 FAILED\n# Avg bus bandwidth    : 18.7\n";
+
+// before 2.13: without root, and the largest relative error instead of the number of wrong elements
+constexpr char kOldAllReduce[] =
+    "#                                                       out-of-place                       in-place\n"
+    "#       size         count      type   redop     time   algbw   busbw  error     time   algbw   busbw  error\n"
+    "#        (B)    (elements)                       (us)  (GB/s)  (GB/s)            (us)  (GB/s)  (GB/s)\n"
+    "host:195:195 [0] NCCL INFO Launch mode Parallel\n"
+    "    33554432       8388608     float     sum    19902    1.69    2.53  2e-07    19898    1.69    2.54  2e-07\n"
+    "   134217728      33554432     float     sum    79427    1.69    2.55  2e-07    79379    1.69    2.54  2e-07\n";
+// of 2016 to 2018, as nccl_tests 1 and NCCL 1's own tests print it
+constexpr char kOldestAllReduce[] =
+    "#                                                 out-of-place                    in-place\n"
+    "#      bytes             N    type      op     time  algbw  busbw      res     time  algbw  busbw      res\n"
+    "    10000000      10000000    char     sum    1.628   6.14   9.21    0e+00    1.932   5.18   7.77    0e+00\n";
 
 std::string corpus(const std::string& name) {
   const char* folder = std::getenv("P2PD_CORPUS");
@@ -75,6 +91,40 @@ TEST_CASE("bench others: all_reduce_perf at its largest size, and what it found 
   const Other other = parse_other("all_reduce_perf", kAllReduce);
   CHECK(other.all_reduce_gb_s == 20.65);
   CHECK(other.wrong == 5);
+}
+
+TEST_CASE("bench others: the columns of older nccl-tests, whose error is no count") {
+  Other other = parse_other("all_reduce_perf", std::string(kOldAllReduce) + "# Out of bounds values : 0 OK\n");
+  CHECK(other.all_reduce_gb_s == 2.55);
+  CHECK(other.wrong == 0);
+  other = parse_other("all_reduce_perf", std::string(kOldAllReduce) + "# Out of bounds values : 2 FAILED\n");
+  CHECK(other.wrong == 2);
+  CHECK(parse_other("all_reduce_perf", kOldestAllReduce).all_reduce_gb_s == 9.21);
+  // a later column that is not known
+  std::string later = kAllReduce;
+  for (std::size_t at = 0; (at = later.find("#wrong\n", at)) != later.npos;) later.replace(at, 7, "#wrong when\n");
+  for (const char* end : {"N/A\n", "  0\n", "  2\n"})
+    for (std::size_t at = 0; (at = later.find(end, at)) != later.npos; at += 7) later.insert(at + 3, " 0.5");
+  CHECK(parse_other("all_reduce_perf", later).all_reduce_gb_s == 20.65);
+  CHECK(parse_other("all_reduce_perf", later).wrong == 5);
+}
+
+TEST_CASE("bench others: why there are no figures, where it is known") {
+  const auto why = [](const char* name, const char* output) { return parse_other(name, output).not_run; };
+  for (const char* waived : {"Device 1: NVIDIA GeForce RTX 2080 Ti\n\nWaiving device_to_device_memcpy_write_ce.\n",
+                             "Device 1: NVIDIA GeForce RTX 4090 (00000000:02:00)\n\nWaived: \nWaived: \n"})
+    CHECK(why("nvbandwidth", waived) ==
+          "nvbandwidth left the test out, since the driver maps no peer memory between these GPUs. "
+          "\"p2pctl doctor\" names what is in the way.");
+  for (const char* old :
+       {"host: Test CUDA failure common.cu:253 'no kernel image is available for execution on the device'",
+        "host:1:2 [0] NCCL INFO ncclMaxSharedMem 82240 exceeds device/fn maxSharedMem 79856\n"})
+    CHECK(why("all_reduce_perf", old).starts_with("this NCCL, or the program, is older than the GPU"));
+  FakeRunner runner;
+  const Report report = example(2);
+  runner.on("all_reduce_perf -b 134217728 -e 134217728 -g 2",
+            "host: Test CUDA failure common.cu:253 'no kernel image is available for execution on the device'\n", 3);
+  CHECK(run_others(runner, report.measurement, {"all_reduce_perf"}).at(0).not_run.starts_with("this NCCL, or"));
 }
 
 TEST_CASE("bench others: output that is cut off, empty or of something else has no figures") {

@@ -118,7 +118,33 @@ std::vector<Case> compiler_cases() {
       {"void-localised-make-error",
        "  CC [M]  /var/lib/dkms/nvidia/470.239.06/build/nvidia-drm/nvidia-drm-drv.o\n" +
            make_end("/var/lib/dkms/nvidia/470.239.06/build/nvidia-drm/nvidia-drm-drv.o", "Chyba"),
-       "", "nvidia-drm-drv.o] Chyba 1", "Choose a driver"},
+       "", "nvidia-drm-drv.o] Chyba 1", "above line 2"},
+      // the end of a log as people paste it: make's report alone
+      {"make-report-alone",
+       "make[2]: *** [scripts/Makefile.build:243: /build/nvidia-uvm/uvm_hmm.o] Error 1\n"
+       "make[1]: *** [/usr/src/linux-headers-6.8.0/Makefile:1925: /build] Error 2\n",
+       "", "uvm_hmm.o] Error 1", "above line 1"},
+      {"f-595-6.19-objtool-werror",
+       "  LD [M]  nvidia.o\n"
+       "/build/nvidia.o: error: objtool: libosPreserveLogs+0x5e: 'naked' return found in MITIGATION_RETHUNK build\n"
+       "make[4]: *** [/usr/src/linux/scripts/Makefile.build:503: /build/nvidia.o] Error 1\n"
+       "make[4]: *** Deleting file '/build/nvidia.o'\n" +
+           make_end("/build", "Error"),
+       "objtool-werror", "libosPreserveLogs", "CONFIG_OBJTOOL_WERROR="},
+      {"f-595.71.05-5.15-folio",
+       "nvidia-uvm/uvm_pmm_gpu.c:3282:42: warning: ‘struct folio’ declared inside parameter list\n"
+       "nvidia-uvm/uvm_pmm_gpu.c:3284:32: error: invalid use of undefined type ‘struct folio’\n" +
+           make_end("nvidia-uvm/uvm_pmm_gpu.o", "Error"),
+       "kernel-without-folio", "3284:32", "5.16"},
+      {"f-570.153.02-6.15-pgmap",
+       "nvidia-uvm/uvm_linux.h:429:32: error: ‘struct page’ has no member named ‘pgmap’\n" +
+           make_end("nvidia-uvm/uvm_pmm_gpu.o", "Error"),
+       "conftest-misfire", "pgmap", "/proc/version"},
+      {"f-595-7.2-strncpy",
+       "nvidia/nv-acpi.c:90:5: error: implicit declaration of function ‘strncpy’; did you mean ‘strscpy’? "
+       "[-Wimplicit-function-declaration]\n" +
+           make_end("nvidia/nv-acpi.o", "Error"),
+       "no-strncpy", "strncpy", "Let p2pd build"},
       {"modpost-gpl-rcu-read-unlock-strict-530",
        "   warning: the compiler differs from the one used to build the kernel\n"
        "     The kernel was built by: gcc (Ubuntu 11.4.0-1ubuntu1~22.04) 11.4.0\n"
@@ -189,7 +215,7 @@ std::vector<Case> cases() {
 
 TEST_CASE("build log: cases of the field mean what they meant there") {
   std::cout << fmt::format("{:<40} {:<24} {}\n", "build log case", "signature", "line: cause");
-  REQUIRE(cases().size() == 19);
+  REQUIRE(cases().size() == 24);
   for (const Case& one : cases()) {
     CAPTURE(one.name);
     const auto failure = build_failure(one.log).value();
@@ -231,6 +257,11 @@ TEST_CASE("build log: every row of builds is found") {
       {"no-output-poll-changed", "x.c:9:6: error: ‘struct s’ has no member named ‘output_poll_changed’"},
       {"no-nv-dmabuf-header", "x.c:1:10: fatal error: nv-dmabuf.h: No such file or directory"},
       {"no-follow-pfn", "x.c:1:2: error: implicit declaration of function ‘follow_pfn’"},
+      {"no-page-pgmap", "x.c:1:2: error: 'struct page' has no member named 'pgmap'"},
+      {"no-strncpy", "x.c:1:2: error: call to undeclared function 'strncpy'; ISO C99 and later do not support it"},
+      {"kernel-without-folio", "x.c:1:2: error: invalid use of undefined type 'struct folio'"},
+      {"kernel-without-folio", "x.c:1:2: error: incomplete definition of type 'struct folio'"},
+      {"objtool-werror", "nvidia.o: error: objtool: libosPreserveLogs+0x5e: 'naked' return found in RETHUNK build"},
       {"resize-resource-arguments", "x.c:1:2: error: too few arguments to function ‘pci_resize_resource’"},
   };
   std::set<std::string> found, rows;
@@ -254,15 +285,17 @@ TEST_CASE("build log: the first error of its own leads, in any language, never w
         "a.c:1:2: erreur : x", "a.c:1:2: chyba: x", "a.c:1:2: 错误：x", "ERROR: modpost: \"x\" [y.ko] undefined!",
         "/usr/bin/ld: a.o: relocation overflow", "/bin/sh: line 1: 4242 Killed   objtool a.o", "Killed",
         "*** Failed CC sanity check. Bailing out! ***", "make[3]: *** No rule to make target 'a.o'.  Stop.",
-        "make[3]: *** [Makefile:1: a.o] 错误 1"}) {
+        "make[3]: *** a.mk:3: missing separator.  Stop."}) {
     CAPTURE(error);
     for (const std::string& before : {std::string(), std::string("make: *** [Makefile:9: b] Error 2\n"), apport("6.1"),
                                       std::string("a.c:1: warning: w\n")})
       CHECK(line(before + "  " + error + "\r\n" + make_end("a.o", "Error")) == error);
   }
   CHECK(line("make[3]: *** [a.o] Chyba 2\nmake[2]: recipe for target 'b' failed\n") == "make[3]: *** [a.o] Chyba 2");
+  // the status of a command is no error of its own: its output is, wherever it is among that of other jobs
+  CHECK(line("make[3]: *** [Makefile:1: a.o] 错误 1\nb.c:1:2: error: x\n") == "b.c:1:2: error: x");
   CHECK(build_failure("make: *** [a] Error 2\n").value()->next ==
-        "Read the log from its beginning: the cause is the first error in it.");
+        "The cause is above line 1, or above this part of the log: look for the first \"error:\" there.");
 }
 
 TEST_CASE("build log: a clean build has no failure") {

@@ -84,6 +84,31 @@ TEST_CASE("build-tools: what lacks is named, with the packages that bring it") {
   CHECK(tree.check()->next.starts_with("Install the equivalents of these Debian packages: linux-headers-"));
 }
 
+TEST_CASE("build-tools: options of the kernel that make a warning end a build are evidence") {
+  Tree tree;
+  CHECK(to_json(tree.check().value()).dump().find("WERROR") == std::string::npos);
+  tree.file("boot/config-6.1.0-47-amd64",
+            "CONFIG_CC_VERSION_TEXT=\"gcc-12 (Debian 12.2.0-14) 12.2.0\"\nCONFIG_WERROR=y\nCONFIG_OBJTOOL_WERROR=y\n");
+  const Finding finding = tree.check().value();
+  CHECK(finding.verdict == Verdict::pass);
+  CHECK(to_json(finding).dump().find("6.1.0-47-amd64 makes warnings errors (CONFIG_OBJTOOL_WERROR, CONFIG_WERROR)") !=
+        std::string::npos);
+}
+
+TEST_CASE("distribution: as people read it, and whether p2pd was tested there") {
+  Tree tree;
+  const auto text = [&](const char* os_release) {
+    tree.file("etc/os-release", os_release);
+    return distribution(Host(Root::open(tree.directory.path()).value(), tree.runner)).text();
+  };
+  CHECK(text("ID=ubuntu\nVERSION_ID=\"24.04\"\n") == "Ubuntu 24.04");
+  CHECK(text("ID=debian\nVERSION_ID=\"13\"\n") == "Debian 13");
+  CHECK(text("ID=linuxmint\nID_LIKE=\"ubuntu debian\"\nVERSION_ID=\"22.3\"\n") ==
+        "Linuxmint 22.3, not tested with p2pd");
+  CHECK(text("ID=cachyos\nID_LIKE=arch\n") == "Cachyos");
+  CHECK(text("NAME=x\n").empty());
+}
+
 TEST_CASE("build-tools: an old kernel that is neither running nor newest is not asked about") {
   Tree tree;
   tree.file("boot/vmlinuz-5.10.0-1-amd64", "");

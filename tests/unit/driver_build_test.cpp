@@ -39,6 +39,27 @@ TEST_CASE("driver-build: every bootable kernel with headers is built for, and th
   CHECK(world.runner.count("make") == 2);
 }
 
+TEST_CASE("driver-build: a kernel that makes warnings errors is built for without that, and the preview says so") {
+  Buildable world;
+  const std::string config = fmt::format("boot/config-{}", kRelease);
+  CHECK(kDriverBuildAction.describe(world.host(), world.with)->notes.empty());
+  const auto text = [&](const std::string& path) { return world.host().files().read("/" + path).value(); };
+  world.file(config, text(config) + "CONFIG_OBJTOOL_WERROR=y\n# CONFIG_WERROR is not set\n");
+  CHECK(kDriverBuildAction.describe(world.host(), world.with)->notes ==
+        std::vector<std::string>{"6.1.0-1-amd64 makes warnings errors (CONFIG_OBJTOOL_WERROR): p2pd builds without "
+                                 "that; others' DKMS builds may fail"});
+  // kbuild: the options of the kernel are assigned in a file that a make below includes
+  world.source("kernel.mk",
+               "CONFIG_OBJTOOL_WERROR=y\nCONFIG_WERROR=y\nstrict-$(CONFIG_OBJTOOL_WERROR) += --werror\n"
+               "strict-$(CONFIG_WERROR) += -Werror\ncheck:\n\t$(if $(strict-y),$(error strict: $(strict-y)),:)\n");
+  world.source("Makefile",
+               "all:\n\t$(MAKE) -f kernel.mk check\n" + text("srv/source/Makefile") + "kernel-open/nvidia.ko: all\n");
+  world.pin();
+  const auto applied = world.apply(kDriverBuildAction);
+  INFO((applied ? "" : applied.error().message));
+  CHECK(applied);
+}
+
 TEST_CASE("driver-build: one more kernel is one more build, another compiler or rule is another build") {
   Buildable world;
   REQUIRE(world.apply(kDriverBuildAction));

@@ -47,6 +47,20 @@ inline const std::vector<std::pair<std::string, std::string>> kKernelLines = {
      "NVRM: This can occur when a driver such as: \\x0aNVRM: nouveau, rivafb, nvidiafb or rivatv \\x0aNVRM: was "
      "loaded and obtained "
      "ownership of the NVIDIA device(s)."},
+    {"gpu-owned-by-another-driver", "NVRM: GPU 0000:01:00.0 is already bound to NovaCore."},
+    {"gpu-owned-by-another-driver", "NVRM: GPU 0000:01:00.0 is already bound to nouveau."},
+    {"gsp-version-mismatch",
+     "NVRM: GPU0 _kgspFwContainerVerifyVersion: GSP firmware image version mismatch: got version 595.71.05, expected "
+     "version 595.58.03"},
+    {"gsp-version-mismatch",
+     "NVRM: _kgspFwContainerVerifyVersion: GSP firmware image version mismatch: got version 595.71.05, expected "
+     "version 595.58.03"},
+    {"gsp-version-mismatch", "GSP firmware image version mismatch: got version 595.71.05, expected version 595.58.03"},
+    {"gsp-firmware-missing",
+     "nvidia 0000:01:00.0: Direct firmware load for nvidia/595.58.03/gsp_ga10x.bin failed with error -2"},
+    {"gsp-firmware-missing", "Direct firmware load for nvidia/595.58.03/gsp_ga10x.bin failed with error -2"},
+    {"gsp-firmware-missing", "NVRM: RmFetchGspRmImages: No firmware image found"},
+    {"gsp-firmware-missing", "NVRM: GPU0 RmFetchGspRmImages: No firmware image found"},
     {"needs-open-module",
      "NVRM: The NVIDIA GPU 0000:01:00.0 (PCI ID: 10de:2bb1)\\x0aNVRM: installed in this system requires use of the "
      "NVIDIA open kernel "
@@ -75,6 +89,10 @@ inline const std::vector<std::pair<std::string, std::string>> kKernelLines = {
     {"bar1-not-assigned", "NVRM: BAR0 is 0M @ 0x0 (PCI:0000:01:00.0)"},
     {"bar-no-space", "pci 0000:01:00.0: BAR 1 [mem size 0x800000000 64bit pref]: can't assign; no space"},
     {"bar-no-space", "pci 0000:01:00.0: BAR 1: no space for [mem size 0x800000000 64bit pref]"},
+    {"bar1-p2p-alignment",
+     "NVRM: _kbusCreateStaticBar1IOMMUMapping: The peer DMA address 0x6000400000 is not aligned at 0x20000000"},
+    {"bar1-p2p-alignment",
+     "NVRM: GPU1 _kbusCreateStaticBar1IOMMUMapping: The peer DMA address 0x6000400000 is not aligned at 0x20000000"},
     {"bar1-p2p-alignment",
      "NVRM: GPU0 kbusGetBar1P2PDmaInfo_GH100: peer DMA address 0x7e00400000 is not aligned at 0x20000000"},
     {"page-table-field",

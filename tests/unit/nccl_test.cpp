@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "machine/hardware/nccl.hpp"
 
+#include <fmt/format.h>
+
 #include "base/action.hpp"
 #include "base/directories.hpp"
 #include "catch.hpp"
@@ -284,6 +286,88 @@ TEST_CASE("nccl: somebody's own line decides, and one that contradicts is named 
   CHECK(holds(done.error().message, std::string("/etc/nccl.conf ") + row.contradiction));
   CHECK_FALSE(done.error().next.empty());
   CHECK_FALSE(kNcclAction.describe(machine.host, {}));
+}
+
+TEST_CASE("nccl: assignments in the files of the environment") {
+  const auto texts = [](std::string_view line) {
+    std::vector<std::string> found;
+    for (const NcclVariable& one : nccl_assignments(line)) found.push_back(one.name + "=" + one.value);
+    return found;
+  };
+  using Texts = std::vector<std::string>;
+  for (const char* line :
+       {"NCCL_P2P_DISABLE=1", "export NCCL_P2P_DISABLE=1", "  NCCL_P2P_DISABLE=\"1\" # off",
+        "FOO=1; NCCL_P2P_DISABLE='1';", "NCCL_P2P_DISABLE DEFAULT=1", "NCCL_P2P_DISABLE\tDEFAULT=\"1\"",
+        "DefaultEnvironment=NCCL_P2P_DISABLE=1 A=b", "DefaultEnvironment=\"A=b\" \"NCCL_P2P_DISABLE=1\"",
+        "[ -d /x ] && export NCCL_P2P_DISABLE=1\r"}) {
+    INFO(line);
+    CHECK(texts(line) == Texts{"NCCL_P2P_DISABLE=1"});
+  }
+  for (const char* line :
+       {"", "# NCCL_P2P_DISABLE=1", "  #NCCL_P2P_DISABLE=1", ";DefaultEnvironment=NCCL_P2P_DISABLE=1",
+        "A=b # NCCL_P2P_DISABLE=1", "MY_NCCL_P2P_DISABLE=1", "NCCL_P2P_DISABLED=1", "unset NCCL_P2P_DISABLE",
+        "echo $NCCL_P2P_DISABLE", "NCCL_P2P_DISABLE OTHER=1"}) {
+    INFO(line);
+    CHECK(texts(line).empty());
+  }
+  CHECK(texts("export NCCL_P2P_LEVEL=LOC NCCL_P2P_DISABLE=0") == Texts{"NCCL_P2P_DISABLE=0", "NCCL_P2P_LEVEL=LOC"});
+}
+
+TEST_CASE("nccl: a line of the system's environment that keeps NCCL from P2P is named, and warned of") {
+  struct Row {
+    const char* file;
+    const char* text;
+    const char* contradiction;  ///< empty: none
+  };
+  const auto row =
+      GENERATE(Row{"etc/environment", "PATH=/bin\nNCCL_P2P_DISABLE=1\n", "line 2: NCCL_P2P_DISABLE=1"},
+               Row{"etc/environment", "NCCL_P2P_DISABLE=1\nNCCL_P2P_DISABLE=0\n", ""},  // the last counts
+               Row{"etc/environment", "NCCL_P2P_LEVEL=LOC", "line 1: NCCL_P2P_LEVEL=LOC"},
+               Row{"etc/environment", "NCCL_P2P_LEVEL=SYS\nNCCL_DEBUG=INFO\n", ""},
+               Row{"etc/profile.d/nccl.sh", "# x\n\nexport NCCL_P2P_DISABLE=1\n", "line 3: NCCL_P2P_DISABLE=1"},
+               Row{"etc/profile.d/nccl.csh", "NCCL_P2P_DISABLE=1\n", ""},  // not read by sh
+               Row{"etc/security/pam_env.conf", "NCCL_P2P_DISABLE DEFAULT=1\n", "line 1: NCCL_P2P_DISABLE=1"},
+               Row{"usr/lib/environment.d/90-nccl.conf", "NCCL_P2P_DISABLE=1\n", "line 1: NCCL_P2P_DISABLE=1"},
+               Row{"etc/systemd/system.conf", "[Manager]\nDefaultEnvironment=A=b NCCL_P2P_DISABLE=1\n",
+                   "line 2: NCCL_P2P_DISABLE=1"},
+               Row{"etc/systemd/system.conf.d/gpu.conf", "[Manager]\n;DefaultEnvironment=NCCL_P2P_DISABLE=1\n", ""});
+  INFO(row.file << ": " << row.text);
+  Machine machine(kSwitch);
+  machine.prove();
+  CHECK_FALSE(machine.look().facts.contains("warnings"));
+  machine.file(row.file, row.text);
+  const Finding finding = machine.look();
+  const auto done = kNcclAction.apply(machine.host, {});
+  if (*row.contradiction == '\0') {
+    CHECK(finding.verdict == Verdict::pass);
+    CHECK(done);
+    return;
+  }
+  const std::string what = fmt::format("/{} {}", row.file, row.contradiction);
+  CHECK(finding.verdict == Verdict::fail);
+  CHECK(finding.summary == what + " prevents NCCL from using proven P2P");
+  CHECK(finding.facts["warnings"] == json{finding.summary + ". Remove that line: p2pd did not add it."});
+  REQUIRE_FALSE(done);
+  CHECK(holds(done.error().message, what));
+  machine.report["judgement"]["fit"] = {{{"use", "nccl"}, {"fit", "unfit"}}};
+  machine.prove();  // rightly
+  CHECK_FALSE(machine.look().facts.contains("warnings"));
+  CHECK(machine.look().verdict == Verdict::not_applicable);
+}
+
+TEST_CASE("nccl: every line that contradicts is named at once; a file in /etc masks its name in /usr/lib") {
+  Machine machine(kSwitch);
+  machine.file("etc/environment", "NCCL_P2P_DISABLE=1\n");
+  machine.file(kFile, "NCCL_P2P_LEVEL=LOC\n");
+  CHECK(machine.look().summary ==
+        "/etc/environment line 1: NCCL_P2P_DISABLE=1 and /etc/nccl.conf line 1: NCCL_P2P_LEVEL=LOC prevent NCCL from "
+        "using proven P2P");
+  CHECK(machine.look().next == "Remove those lines: p2pd did not add them.");
+  Machine masked(kSwitch);
+  masked.file("usr/lib/environment.d/90-nccl.conf", "NCCL_P2P_DISABLE=1\n");
+  masked.file("etc/environment.d/90-nccl.conf", "\n");
+  fs::create_directories(masked.root().directory() / "etc/profile.d/folder.sh");
+  CHECK(masked.look().verdict == Verdict::pass);
 }
 
 TEST_CASE("nccl: what looks like an assignment and is none for NCCL") {

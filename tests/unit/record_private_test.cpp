@@ -63,6 +63,10 @@ constexpr Planted kPlanted[] = {
     {"var/lib/dpkg/status", "\nPackage: own\nStatus: install ok installed\nVersion: 1\nMaintainer: Zq89 <a@b>\n"},
     {"var/lib/dpkg/status", "Architecture: amd64\nDescription: of\n Zq90 inside\nConffiles:\n /etc/Zq91 0\n\n"},
     // other files
+    {"etc/environment", "PATH=/opt/Zq150\nexport NCCL_P2P_DISABLE=1 TOKEN=Zq151 # Zq152\nWANDB_API_KEY=Zq153\n"},
+    {"etc/profile.d/own.sh", "# Zq154\nexport NCCL_P2P_LEVEL='SYS' K='Zq155'; curl -u me:Zq156 x\n"},
+    {"etc/security/pam_env.conf", "NCCL_P2P_DISABLE DEFAULT=1 OVERRIDE=@{Zq157}\nSECRET DEFAULT=Zq158\n"},
+    {"etc/systemd/system.conf.d/own.conf", "[Manager]\nDefaultEnvironment=NCCL_P2P_DISABLE=1 KEY=Zq159\n"},
     {"etc/nccl.conf", "# Zq92\nNCCL_SOCKET_IFNAME=Zq93\nNCCL_P2P_LEVEL=SYS\nWANDB_API_KEY=Zq94\n"},
     {"etc/os-release", "ACME_TOKEN=\"Zq95\"\n# Zq96\n"},
     {"usr/lib/os-release", "SUPPORT_URL=\"https://Zq97.corp/\"\n"},

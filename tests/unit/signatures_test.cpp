@@ -51,11 +51,18 @@ TEST_CASE("each row of programs is found in what one prints") {
         "nvml-mismatch");
   CHECK(id("CUDA_ERROR_SYSTEM_DRIVER_MISMATCH") == "nvml-mismatch");
   CHECK(id("CUDA_ERROR_MAP_FAILED") == "map-buffer-failed");
+  // as NCCL, nccl-tests and nvbandwidth print them on cards that they are too old for, or that have no peers
+  CHECK(id("NCCL INFO ncclMaxSharedMem 82240 exceeds device/fn maxSharedMem 79856") == "nccl-too-old");
+  CHECK(id("Test CUDA failure common.cu:253 'no kernel image is available for execution on the device'") ==
+        "nccl-too-old");
+  CHECK(id("NCCL WARN Cuda failure 'named symbol not found'") == "nccl-too-old");
+  CHECK(id("Device 1: NVIDIA GeForce RTX 2080 Ti\n\nWaiving device_to_device_memcpy_write_ce.\n") == "peers-waived");
+  CHECK(id("Device 1: NVIDIA GeForce RTX 4090 (00000000:02:00)\n\nWaived: \nWaived: \n") == "peers-waived");
   CHECK(id("No devices were found") == "none");
   std::size_t rows = 0;
   const std::vector<Signature> table = signatures().value();
   for (const Signature& row : table) rows += row.log == "program" ? 1 : 0;
-  CHECK(rows == 2);
+  CHECK(rows == 4);
 }
 
 TEST_CASE("line patterns") {

@@ -1,17 +1,22 @@
 // SPDX-License-Identifier: MIT
-// NCCL's use of P2P by distance, and /etc/nccl.conf.
+// NCCL's use of P2P by distance, /etc/nccl.conf, and what the system's environment says of it.
 // NCCL uses P2P up to PXB, and to SYS on AMD hosts with two GPUs (ncclTopoCheckP2p in src/graph/paths.cc).
 // NCCL_P2P_DISABLE=1 comes before NCCL_P2P_LEVEL; a level is a name, else a digit of the old numbering, else ignored
 // (ncclGetLevel, there). Files are read by setEnvFile in src/misc/param.cc: NCCL_CONF_FILE or ~/.nccl.conf first, then
 // /etc/nccl.conf. A line is KEY=VALUE without trimming; "#" is a comment at the start of a line only. setenv() does not
-// overwrite: the environment wins, then the first assignment.
+// overwrite: the environment wins, then the first assignment. The environment of logins is of pam_env and the shell's
+// profile, that of services of systemd (systemd-system.conf(5), environment.d(5)).
 #include "machine/hardware/nccl.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <map>
+#include <set>
 
 #include "base/directories.hpp"
 #include "base/json_members.hpp"
@@ -25,6 +30,8 @@ using nlohmann::json;
 
 constexpr double kClearlySlower = 0.95;  // relative to a copy through host memory; less is noise
 constexpr std::size_t kReportLimit = 16U << 20;
+constexpr std::string_view kLevel = "NCCL_P2P_LEVEL";
+constexpr std::string_view kDisable = "NCCL_P2P_DISABLE";
 constexpr std::string_view kBegin = "# BEGIN p2pd";
 constexpr std::string_view kEnd = "# END p2pd";
 constexpr std::array<std::string_view, 6> kReaches = {"", "NVL", "PIX", "PXB", "PHB", "SYS"};
@@ -36,6 +43,29 @@ constexpr std::pair<std::string_view, NcclReach> kLevels[] = {
     {"PIX", NcclReach::pix},     {"PXB", NcclReach::pxb}, {"P2C", NcclReach::pxb}, {"PXN", NcclReach::pxb},
     {"PHB", NcclReach::phb},     {"SYS", NcclReach::sys}};
 constexpr NcclReach kOldLevels[] = {NcclReach::unknown, NcclReach::pix, NcclReach::pxb, NcclReach::phb, NcclReach::sys};
+
+/// Files of the environment, and directories with the ending of their files; one masks those of its name further down.
+constexpr std::pair<std::string_view, std::string_view> kEnvironmentFiles[] = {
+    {"/etc/environment", ""},
+    {"/etc/security/pam_env.conf", ""},
+    {"/etc/profile", ""},
+    {"/etc/bash.bashrc", ""},
+    {"/etc/profile.d", ".sh"},
+    {"/etc/environment.d", ".conf"},
+    {"/run/environment.d", ".conf"},
+    {"/usr/local/lib/environment.d", ".conf"},
+    {"/usr/lib/environment.d", ".conf"},
+    {"/etc/systemd/system.conf", ""},
+    {"/etc/systemd/user.conf", ""},
+    {"/etc/systemd/system.conf.d", ".conf"},
+    {"/run/systemd/system.conf.d", ".conf"},
+    {"/usr/local/lib/systemd/system.conf.d", ".conf"},
+    {"/usr/lib/systemd/system.conf.d", ".conf"},
+    {"/etc/systemd/user.conf.d", ".conf"},
+    {"/run/systemd/user.conf.d", ".conf"},
+    {"/usr/local/lib/systemd/user.conf.d", ".conf"},
+    {"/usr/lib/systemd/user.conf.d", ".conf"},
+};
 
 /// Farthest distance that a value of NCCL_P2P_LEVEL allows; nullopt: NCCL ignores it.
 std::optional<NcclReach> allowed_by(const std::string& value) {
@@ -74,6 +104,55 @@ bool has_nvlink(const json& answer, const std::string& from, const std::string& 
   return std::ranges::any_of(field_of(answer, "pairs"), [&](const json& pair) {
     return field_of(pair, "from") == from && field_of(pair, "to") == to && field_of(pair, "nvlink") == "OK";
   });
+}
+
+/// True if an assignment keeps NCCL from P2P that it needs.
+bool contradicts(const NcclVariable& variable, const NcclNeed& need) {
+  if (variable.name == kDisable) return std::strtol(variable.value.c_str(), nullptr, 0) == 1;
+  const NcclReach own_choice = need.by_itself ? NcclReach::sys : NcclReach::pxb;
+  return allowed_by(variable.value).value_or(own_choice) < need.level;
+}
+
+/// Value that `text` begins with, as a shell, pam_env and systemd read it.
+std::string value_at(std::string_view text) {
+  const bool quoted = text.starts_with('"') || text.starts_with('\'');
+  const std::string_view ends = quoted ? text.substr(0, 1) : " \t\r;&|\"'";
+  if (quoted) text.remove_prefix(1);
+  return std::string(text.substr(0, text.find_first_of(ends)));
+}
+
+/// Assignments in a file, the last of each name.
+std::vector<NcclVariable> assignments_in(std::string_view text, const std::string& path) {
+  std::map<std::string, NcclVariable> last;
+  for (std::size_t number = 1; !text.empty(); ++number) {
+    const std::string_view line = text.substr(0, text.find('\n'));
+    text.remove_prefix(std::min(line.size() + 1, text.size()));
+    for (NcclVariable& variable : nccl_assignments(line)) {
+      variable.source = fmt::format("{} line {}", path, number);
+      last.insert_or_assign(variable.name, std::move(variable));
+    }
+  }
+  std::vector<NcclVariable> found;
+  for (auto& [name, variable] : last) found.push_back(std::move(variable));
+  return found;
+}
+
+/// Paths of the files of the environment that are there.
+std::vector<std::string> environment_files(const Host& host) {
+  std::vector<std::string> paths;
+  std::set<std::string> seen;
+  for (const auto& [place, ending] : kEnvironmentFiles) {
+    if (ending.empty()) paths.emplace_back(place);
+    if (ending.empty()) continue;
+    for (const std::string& name : host.files().list(place).value_or(std::vector<std::string>()))
+      if (name.ends_with(ending) && seen.insert(std::string(place.substr(place.rfind('/'))) + "/" + name).second)
+        paths.push_back(std::string(place) + "/" + name);
+  }
+  std::erase_if(paths, [&](const std::string& path) {
+    const auto info = host.files().stat(path);
+    return !info || !S_ISREG(info->st_mode);
+  });
+  return paths;
 }
 
 /// True if a report of a proof says that P2P is not fit for NCCL.
@@ -160,7 +239,7 @@ NcclConf parse_nccl_conf(std::string_view text) {
     (ours ? conf.block : conf.foreign) += whole;
     const std::size_t equals = line.find('=');
     const std::string_view key = line.substr(0, equals);
-    auto* const setting = key == "NCCL_P2P_LEVEL" ? &conf.level : key == "NCCL_P2P_DISABLE" ? &conf.disabled : nullptr;
+    auto* const setting = key == kLevel ? &conf.level : key == kDisable ? &conf.disabled : nullptr;
     if (equals != std::string_view::npos && setting != nullptr && !*setting)
       *setting = NcclSetting{number, std::string(line.substr(equals + 1)), ours};
     ours &= line != kEnd;
@@ -174,12 +253,41 @@ Result<NcclConf> nccl_conf(const Host& host) {
   return parse_nccl_conf(TRY(Result<std::string>(text)));
 }
 
-std::string NcclConf::contradiction(const NcclNeed& need) const {
-  if (disabled && std::strtol(disabled->value.c_str(), nullptr, 0) == 1)
-    return fmt::format("{} line {}: NCCL_P2P_DISABLE={}", kNcclConf, disabled->line, disabled->value);
-  const NcclReach own_choice = need.by_itself ? NcclReach::sys : NcclReach::pxb;
-  if (!level || level->ours || allowed_by(level->value).value_or(own_choice) >= need.level) return {};
-  return fmt::format("{} line {}: NCCL_P2P_LEVEL={}", kNcclConf, level->line, level->value);
+std::string NcclVariable::text() const { return fmt::format("{}: {}={}", source, name, value); }
+
+std::vector<NcclVariable> nccl_assignments(std::string_view line) {
+  constexpr std::string_view kBefore = " \t;&|(\"'=";  // a name starts behind one of these
+  line.remove_prefix(std::min(line.find_first_not_of(" \t"), line.size()));
+  if (line.starts_with('#') || line.starts_with(';')) return {};
+  line = line.substr(0, std::min(line.find(" #"), line.find("\t#")));
+  std::vector<NcclVariable> found;
+  for (const std::string_view name : {kDisable, kLevel}) {
+    for (std::size_t at = line.find(name); at != line.npos; at = line.find(name, at + 1)) {
+      if (at > 0 && kBefore.find(line[at - 1]) == kBefore.npos) continue;
+      std::string_view rest = line.substr(at + name.size());
+      if (!rest.starts_with('=')) {  // pam_env.conf: NAME DEFAULT=VALUE
+        rest.remove_prefix(std::min(rest.find_first_not_of(" \t"), rest.size()));
+        if (!rest.starts_with("DEFAULT=") && !rest.starts_with("OVERRIDE=")) continue;
+        rest.remove_prefix(rest.find('='));
+      }
+      found.push_back({std::string(name), value_at(rest.substr(1))});
+    }
+  }
+  return found;
+}
+
+Result<std::vector<NcclVariable>> nccl_environment(const Host& host) {
+  std::vector<NcclVariable> found;
+  for (const std::string& path : environment_files(host))
+    for (NcclVariable& variable : assignments_in(TRY(host.files().read(path)), path))
+      found.push_back(std::move(variable));
+  return found;
+}
+
+std::string NcclPlan::contradiction() const {
+  std::vector<std::string> texts;
+  for (const NcclVariable& variable : contradicting) texts.push_back(variable.text());
+  return fmt::format("{}", fmt::join(texts, " and "));
 }
 
 bool NcclPlan::is_in_force() const {
@@ -192,8 +300,14 @@ Result<NcclPlan> nccl_plan(const Host& host) {
   const json report = TRY(proof_report(host));
   plan.need = TRY(nccl_need(host, report));
   plan.conf = TRY(nccl_conf(host));
+  plan.environment = TRY(nccl_environment(host));
   plan.unfit = is_of(report, nvidia_gpus(TRY(pci_devices(host)))) && is_unfit(report);
-  plan.contradiction = plan.conf.contradiction(plan.need);
+  plan.contradicting = plan.environment;
+  for (const auto& [name, setting] : {std::pair(kDisable, plan.conf.disabled), {kLevel, plan.conf.level}})
+    if (setting && !setting->ours)
+      plan.contradicting.push_back(
+          {std::string(name), setting->value, fmt::format("{} line {}", kNcclConf, setting->line)});
+  std::erase_if(plan.contradicting, [&](const NcclVariable& one) { return !contradicts(one, plan.need); });
   const bool theirs = plan.conf.level && !plan.conf.level->ours;
   if (plan.need.by_itself || plan.unfit || theirs) return plan;
   plan.block =

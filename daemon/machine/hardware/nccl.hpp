@@ -68,21 +68,38 @@ struct NcclConf {
   std::string block;                    ///< p2pd's block; empty: none
   std::optional<NcclSetting> level;     ///< NCCL_P2P_LEVEL in force
   std::optional<NcclSetting> disabled;  ///< NCCL_P2P_DISABLE in force
-
-  /// Line that is not p2pd's and contradicts what NCCL needs: "/etc/nccl.conf line 3: NCCL_P2P_DISABLE=1"; empty: none.
-  std::string contradiction(const NcclNeed& need) const;
 };
 NcclConf parse_nccl_conf(std::string_view text);
 /// Reads the file; an absent one is empty.
 Result<NcclConf> nccl_conf(const Host& host);
 
+/// Assignment of NCCL_P2P_LEVEL or NCCL_P2P_DISABLE that is not p2pd's.
+struct NcclVariable {
+  std::string name;
+  std::string value;
+  std::string source = {};  ///< "/etc/environment line 3"
+
+  std::string text() const;  ///< "/etc/environment line 3: NCCL_P2P_DISABLE=1"
+};
+/// Assignments in a line of a shell script, of environment.d, of pam_env.conf ("NCCL_P2P_DISABLE DEFAULT=1") or of
+/// systemd ("DefaultEnvironment=NCCL_P2P_DISABLE=1"), without `source`.
+std::vector<NcclVariable> nccl_assignments(std::string_view line);
+
+/// Assignments in the files from which logins and services get their environment, which comes before kNcclConf. An
+/// Error: one of them is not readable.
+Result<std::vector<NcclVariable>> nccl_environment(const Host& host);
+
 /// Outcome of proof and hardware for kNcclConf.
 struct NcclPlan {
   NcclNeed need;
   NcclConf conf;
-  bool unfit = false;         ///< the proof found P2P wrong for NCCL, or did not test it
-  std::string contradiction;  ///< see NcclConf
-  std::string block;          ///< block that p2pd should have there; empty: none
+  std::vector<NcclVariable> environment;    ///< see nccl_environment()
+  bool unfit = false;                       ///< the proof found P2P wrong for NCCL, or did not test it
+  std::vector<NcclVariable> contradicting;  ///< of the environment and `conf`: keep NCCL from what it needs
+  std::string block;                        ///< block that p2pd should have there; empty: none
+
+  /// "/etc/environment line 3: NCCL_P2P_DISABLE=1 and /etc/nccl.conf line 1: NCCL_P2P_LEVEL=LOC"
+  std::string contradiction() const;
 
   /// True if the file has that block, or one with the same level, or rightly none.
   bool is_in_force() const;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "machine/modules/build_log.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <vector>
@@ -34,8 +36,12 @@ bool holds(std::string_view line, std::string_view part) { return line.find(part
 /// ("....").
 bool of_make(std::string_view line) { return holds(line, ": *** ") && !line.ends_with("...."); }
 
-/// Checks for exit status 2, that of a make below; the rest of the line is in the user's language.
-bool of_make_below(std::string_view line) { return of_make(line) && line.ends_with(" 2"); }
+/// Checks for make's report that a command failed, "Error 1", 2 for a make below; "Error" is in the user's language.
+/// The command printed why.
+bool is_status(std::string_view line) {
+  const std::size_t digits = line.find_last_not_of("0123456789") + 1;
+  return of_make(line) && holds(line, "] ") && digits < line.size() && line[digits - 1] == ' ';
+}
 
 bool is_killed(std::string_view line) {
   return line == "Killed" || line.ends_with(" Killed") || holds(line, " Killed ");
@@ -44,12 +50,11 @@ bool is_killed(std::string_view line) {
 bool is_error(std::string_view line) {
   return std::ranges::any_of(kErrors, [&](std::string_view word) { return holds(line, word); }) ||
          (holds(line, "ld: ") && !holds(line, "warning")) || is_killed(line) || holds(line, ". Bailing out!") ||
-         (of_make(line) && !of_make_below(line));
+         (of_make(line) && !is_status(line));
 }
 
 bool is_passed_on(std::string_view line) {
-  return of_make_below(line) ||
-         std::ranges::any_of(kPassedOn, [&](std::string_view part) { return holds(line, part); });
+  return is_status(line) || std::ranges::any_of(kPassedOn, [&](std::string_view part) { return holds(line, part); });
 }
 
 /// Splits a log into lines without line ends and indentation; cuts lines that are too long.
@@ -122,7 +127,10 @@ Result<std::optional<BuildFailure>> build_failure(std::string_view log) {
   BuildFailure failure = told_by(lines, static_cast<std::size_t>(line - lines.begin()));
   const std::string path = make_log(lines);
   failure.cause = "the build failed, and this part of its log does not show why";
-  failure.next = path.empty() ? "Read the log from its beginning: the cause is the first error in it."
+  failure.next = path.empty() ? fmt::format(
+                                    "The cause is above line {}, or above this part of the log: look for the "
+                                    "first \"error:\" there.",
+                                    failure.line_number)
                               : "Read " + path + ": the cause is the first error in it.";
   return Found(std::move(failure));
 }

@@ -37,6 +37,7 @@ void survey_kernel(const Host& host, const BuildTarget& kernel, const std::vecto
                                     {"compiler", nullptr},
                                     {"compiler_installed", nullptr}});
   nlohmann::json& facts = tools.facts["kernels"].back();
+  if (!kernel.strict.empty()) tools.evidence.push_back({kernel.compiler_source, strictness_of(kernel)});
   if (!kernel.has_headers) lack(tools, "headers of " + kernel.release, "linux-headers-" + kernel.release);
   if (!kernel.compiler) return tools.unclear.push_back("the compiler of " + kernel.release);
   const bool installed = kernel.compiler->family == "gcc" ? std::ranges::count(gcc, kernel.compiler->major) > 0

@@ -43,7 +43,7 @@ make_modules() {
     staged=$(sed -n "s|^$release ||p" "$here/builds")
     if [ -n "$staged" ] && cp "$staged"/nvidia*.ko "$1"; then return; fi
     fits && cp -a "$here/source" "$1/source" &&
-        TMPDIR=$1/source make -C "$1/source" modules KERNEL_UNAME="$release" -j"$(nproc)" CC="$cc" CONFIG_DEBUG_INFO_BTF_MODULES= ${flags:+"KCFLAGS=$flags"} &&
+        TMPDIR=$1/source make -C "$1/source" modules KERNEL_UNAME="$release" -j"$(nproc)" CC="$cc" @VARIABLES@ ${flags:+"KCFLAGS=$flags"} &&
         for module in @LIST@; do mv "$1/source/kernel-open/$module.ko" "$1/" || return; done &&
         rm -rf "$1/source"
 }
@@ -78,6 +78,7 @@ std::string filled(std::string_view form, const CatalogueEntry& entry) {
   text = with(std::move(text), "@HERE@", dkms_source(entry));
   text = with(std::move(text), "@KEPT@", kDkmsKept);
   text = with(std::move(text), "@LOGS@", kLogs);
+  text = with(std::move(text), "@VARIABLES@", fmt::format("{}", fmt::join(kMakeVariables, " ")));
   return with(std::move(text), "@LIST@", fmt::format("{}", fmt::join(kModuleNames, " ")));
 }
 

@@ -43,6 +43,12 @@ Result<nlohmann::json> check_build(const Host& host, const ModuleBuild& build);
 /// Describes the five modules in `directory` for check_build(); Error unless each is of the target kernel.
 Result<nlohmann::json> describe_modules(const Host& host, const ModuleBuild& build, const std::string& directory);
 
+/// Variables of make that replace options of the kernel, as of one built without them:
+/// BTF: scripts/gen-btf.sh of Linux 7.2 splits the awk program that NVIDIA's Makefile sets PAHOLE to;
+/// OBJTOOL_WERROR: objtool warns of NVIDIA's prebuilt part (open-gpu-kernel-modules#1077); WERROR: so may a compiler.
+inline constexpr std::array<std::string_view, 3> kMakeVariables = {
+    "CONFIG_DEBUG_INFO_BTF_MODULES=", "CONFIG_OBJTOOL_WERROR=", "CONFIG_WERROR="};
+
 inline constexpr std::string_view kBuildRecord = "/build.json";  ///< file in the directory of a build
 inline constexpr std::size_t kBuildRecordLimit = 1U << 20;       ///< bytes
 

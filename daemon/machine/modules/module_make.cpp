@@ -41,11 +41,14 @@ unsigned jobs(const Host& host) {
 
 Command make_command(const Host& host, const Catalogue& all, const ModuleBuild& build, const std::string& scratch) {
   Command make;
-  make.argv = {
-      "make", "-C", scratch + "/source", "modules", "KERNEL_UNAME=" + build.target.release,
-      fmt::format("-j{}", jobs(host)), "CC=" + build.target.compiler->text(),
-      // disables BTF: scripts/gen-btf.sh of Linux 7.2 splits the awk program that NVIDIA's Makefile sets PAHOLE to
-      "CONFIG_DEBUG_INFO_BTF_MODULES="};
+  make.argv = {"make",
+               "-C",
+               scratch + "/source",
+               "modules",
+               "KERNEL_UNAME=" + build.target.release,
+               fmt::format("-j{}", jobs(host)),
+               "CC=" + build.target.compiler->text()};
+  make.argv.insert(make.argv.end(), kMakeVariables.begin(), kMakeVariables.end());
   std::vector<std::string> flags;
   for (const std::string& rule : build.rules)
     if (const CompatRule& its = all.compat_rules.at(rule); !its.replaces())

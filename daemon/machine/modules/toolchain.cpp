@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: MIT
 #include "machine/modules/toolchain.hpp"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 
 #include "base/version_order.hpp"
@@ -55,7 +59,11 @@ BuildTarget look_at(const Host& host, const std::string& release, bool running) 
   kernel.has_headers = host.files().exists(kernel.build() + "/Makefile");
   for (const std::string& config : {"/boot/config-" + release, kernel.build() + "/.config"}) {
     const auto text = host.files().read(config, kConfigLimit);
-    if (text) kernel.compiler = parse_compiler(value_of(*text, "CONFIG_CC_VERSION_TEXT="));
+    if (!text) continue;
+    kernel.compiler = parse_compiler(value_of(*text, "CONFIG_CC_VERSION_TEXT="));
+    kernel.strict.clear();
+    for (const char* option : {"CONFIG_OBJTOOL_WERROR", "CONFIG_WERROR"})
+      if (value_of(*text, option + std::string("=")) == "y") kernel.strict.emplace_back(option);
     if (kernel.compiler) kernel.compiler_source = config;
     if (kernel.compiler) return kernel;
   }
@@ -87,6 +95,11 @@ std::optional<Compiler> parse_compiler(std::string_view text) {
   auto major = bracket == std::string_view::npos ? std::nullopt : first_major(text.substr(bracket));
   if (!major) major = first_major(text);
   return major ? std::optional(Compiler{"gcc", *major}) : std::nullopt;
+}
+
+std::string strictness_of(const BuildTarget& target) {
+  return fmt::format("{} makes warnings errors ({}): p2pd builds without that; others' DKMS builds may fail",
+                     target.release, fmt::join(target.strict, ", "));
 }
 
 Result<std::vector<BuildTarget>> build_targets(const Host& host) {
@@ -123,6 +136,13 @@ Result<std::vector<int>> installed_gcc(const Host& host) {
   }
   std::ranges::sort(majors);
   return majors;
+}
+
+std::string Distribution::text() const {
+  if (id.empty()) return {};
+  std::string out = id + (version.empty() ? "" : " " + version);
+  out.front() = static_cast<char>(std::toupper(static_cast<unsigned char>(out.front())));
+  return out + (uses_apt && id != "debian" && id != "ubuntu" ? ", not tested with p2pd" : "");
 }
 
 Distribution distribution(const Host& host) {

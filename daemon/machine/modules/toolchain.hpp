@@ -28,11 +28,15 @@ struct BuildTarget {
   std::string release;  ///< "6.1.0-47-amd64"
   bool running = false;
   std::optional<Compiler> compiler;
-  std::string compiler_source;  ///< file that names it, or that would
-  bool has_headers = false;     ///< build() holds a Makefile
+  std::string compiler_source;           ///< file that names it, or that would
+  bool has_headers = false;              ///< build() holds a Makefile
+  std::vector<std::string> strict = {};  ///< its options that make a warning end a build, "CONFIG_WERROR"
 
   std::string build() const { return "/lib/modules/" + release + "/build"; }
 };
+
+/// "6.19.8-generic makes warnings errors (CONFIG_WERROR): p2pd builds without that; others' DKMS builds may fail"
+std::string strictness_of(const BuildTarget& target);
 
 /// Lists every bootable kernel and the running one, oldest first. An Error: not even one is known.
 Result<std::vector<BuildTarget>> build_targets(const Host& host);
@@ -48,6 +52,9 @@ struct Distribution {
   std::string id;         ///< "debian"; empty: not known
   std::string version;    ///< "12"; empty if it has none
   bool uses_apt = false;  ///< Debian, Ubuntu, and systems that declare to be like one of them
+
+  /// "Ubuntu 24.04"; "Linuxmint 22.3, not tested with p2pd" if it is only like one of these; empty: not known.
+  std::string text() const;
 };
 Distribution distribution(const Host& host);
 

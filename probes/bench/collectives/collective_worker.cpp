@@ -11,6 +11,7 @@
 #include <set>
 
 #include "base/descriptor.hpp"
+#include "base/signatures.hpp"
 #include "probes/bench/collectives/collectives.hpp"
 #include "probes/bench/collectives/nccl.hpp"
 #include "probes/bench/device/driver.hpp"
@@ -276,7 +277,9 @@ Result<Collectives> run_collectives(const CollectivePlan& plan) {
   auto results = opened ? measure_all(team, plan) : Failure(opened.error());
   if (!results) {
     const std::string warning = nccl_warning(log.text());
-    return fail(results.error().code, results.error().message + (warning.empty() ? "" : ": " + warning));
+    const auto known = program_failure(log.text());  // of NCCL's INFO lines, too
+    return fail(results.error().code, results.error().message + (warning.empty() ? "" : ": " + warning) +
+                                          (known ? fmt::format(": {}. {}", known->cause, known->fix) : ""));
   }
   team.close();
   const char* level = std::getenv("NCCL_P2P_LEVEL");  // now with the value from nccl.conf

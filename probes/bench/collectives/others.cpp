@@ -12,6 +12,7 @@
 #include <sstream>
 
 #include "base/json.hpp"
+#include "base/signatures.hpp"
 #include "machine/fetch/signature.hpp"
 #include "probes/bench/collectives/collectives.hpp"
 #include "probes/bench/report/text.hpp"
@@ -56,16 +57,31 @@ Other::Matrix matrix(std::string_view output, std::string_view heading, bool to_
   return cells;
 }
 
-/// Rows "bytes count type redop root time algbw busbw #wrong time algbw busbw #wrong"; the largest size counts.
+/// Rows below "# size count type redop root time algbw busbw #wrong time algbw busbw #wrong"; the largest size counts.
+/// Before 2.13 there is no "root", and "error" or "res", the largest relative error, instead of "#wrong": then the line
+/// "# Out of bounds values : 2 FAILED" counts the sizes that are wrong.
 void parse_all_reduce(std::string_view output, Other& other) {
   std::istringstream lines{std::string(output)};
+  std::vector<std::string> columns;
   for (std::string line; std::getline(lines, line);) {
-    const std::vector<std::string> words = words_of(line);
-    if (words.size() != 13 || words[0].find_first_not_of("0123456789") != std::string::npos) continue;
-    if (const auto bus = number(words[7]); bus && *bus > 0) other.all_reduce_gb_s = bus;
-    for (const std::size_t column : {8U, 12U})
-      other.wrong += static_cast<std::uint64_t>(number(words[column]).value_or(0));
+    std::vector<std::string> words = words_of(line);
+    const bool heads = words.size() > 1 && words[0] == "#" && std::ranges::count(words, "busbw") == 2;
+    if (heads) columns.assign(words.begin() + 1, words.end());
+    if (line.starts_with("# Out of bounds values : ") && line.ends_with(" FAILED") && other.wrong == 0)
+      other.wrong = static_cast<std::uint64_t>(number(words[words.size() - 2]).value_or(1));
+    if (columns.empty() || words.size() != columns.size() || !number(words[0])) continue;
+    const auto bus_column = std::ranges::find(columns, "busbw") - columns.begin();
+    if (const auto bus = number(words[static_cast<std::size_t>(bus_column)]); bus && *bus > 0)
+      other.all_reduce_gb_s = bus;
+    for (std::size_t i = 0; i < columns.size(); ++i)
+      if (columns[i] == "#wrong") other.wrong += static_cast<std::uint64_t>(number(words[i]).value_or(0));
   }
+}
+
+/// Cause of output without figures, with what to do, if signatures.yaml knows it; else `otherwise`.
+std::string known_or(std::string_view output, std::string otherwise) {
+  const auto known = program_failure(output);
+  return known ? fmt::format("{}. {}", known->cause, known->fix) : otherwise;
 }
 
 std::uint64_t largest_bytes(const Measurement& run) {
@@ -105,7 +121,8 @@ Other run_other(CommandRunner& runner, const Measurement& run, const std::string
   const Result<CommandResult> result = runner.run(command);
   if (!result && result.error().code == ErrorCode::not_found) return {program, "not installed"};
   if (!result) return {program, result.error().message};
-  if (const Result<void> ended = require_success(command, *result); !ended) return {program, ended.error().message};
+  if (const Result<void> ended = require_success(command, *result); !ended)
+    return {program, known_or(result->output + ended.error().message, ended.error().message)};
   return parse_other(program, result->output);
 }
 
@@ -159,7 +176,8 @@ Other parse_other(const std::string& program, std::string_view output) {
   } else {
     parse_all_reduce(output, other);
   }
-  if (other.copy_gb_s.empty() && !other.all_reduce_gb_s) other.not_run = "it printed no figures that are understood";
+  if (other.copy_gb_s.empty() && !other.all_reduce_gb_s)
+    other.not_run = known_or(output, "it printed no figures that are understood");
   return other;
 }
 

@@ -57,6 +57,19 @@ def hand_patched_iommu():
         (), False)
 
 
+def nccl_disabled():
+    return works(
+        "rtx4090-x4-nccl-disabled", "Four RTX 4090 patched by hand; NCCL_P2P_DISABLE=1 is left over from a time without P2P",
+        "field-cases-3.md, Others (NCCL_P2P_DISABLE in /etc/environment, /etc/profile.d, /etc/nccl.conf)",
+        epyc(*(port(f"0{2 * i + 1}.1", card(), number=i + 1) for i in range(4))), "identity",
+        by_hand(NOBLE_HWE, "595.71.05", "Wed Mar 18 09:12:44 UTC 2026", "quiet splash iommu=pt") | IVHD
+        | answers(*((f"0000:0{i + 1}:00.0", RTX4090) for i in range(4)), version="595.71.05")
+        | {"etc/environment": 'PATH="/usr/local/bin:/usr/bin"\nNCCL_P2P_DISABLE=1\n',
+           "etc/profile.d/nccl.sh": "# for PyTorch\nexport NCCL_P2P_LEVEL=LOC\n",
+           "etc/systemd/system.conf": "[Manager]\n#DefaultEnvironment=\nDefaultEnvironment=\"NCCL_P2P_DISABLE=1\" A=b\n"},
+        "what keeps NCCL from it is a warning on the first screen")
+
+
 def third_for_a_guest():
     taken = card(driver="vfio-pci", audio_driver="vfio-pci")
     return Machine(
@@ -202,5 +215,5 @@ def guest_clique():
 
 
 def proof_cases():
-    return [hand_patched(), hand_patched_iommu(), third_for_a_guest(), blackwell_stock(), blackwell_xid79(), pro_6000(), a100_pair(), l40s_pair(), dgx(), systemd_boot(),
+    return [hand_patched(), hand_patched_iommu(), nccl_disabled(), third_for_a_guest(), blackwell_stock(), blackwell_xid79(), pro_6000(), a100_pair(), l40s_pair(), dgx(), systemd_boot(),
             systemd_boot_iommu(), guest_clique()]
