@@ -89,8 +89,8 @@ __device__ inline void get_two(const u64* line, u64* first, u64* second) {
   asm volatile("ld.volatile.global.v2.u64 {%0, %1}, [%2];" : "=l"(*first), "=l"(*second) : "l"(line) : "memory");
 }
 
-/// True in all lanes if `in_time` is. What a lane acquired before is then visible to all of them: a vote alone orders no
-/// memory.
+/// True in all lanes if `in_time` is. What a lane acquired before is then visible to all of them: a vote alone orders
+/// no memory.
 __device__ inline bool all_in_time(bool in_time) {
   const bool all = __all_sync(~0U, in_time);
   __syncwarp();
