@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT
 // acs-redirection: clears ACS redirect at the ports where the paths of two GPUs diverge, until the next boot.
-// For hosts on which the kernel argument pci=disable_acs_redir= cannot do it: an old kernel, or a boot loader other
-// than GRUB. Clears Request Redirect, Completion Redirect and P2P Egress Control, and no other bit or port. Fails under
-// lockdown, where the kernel refuses, and if a guest has a device, which these bits isolate from the others.
-// Writes the ACS control registers; saves their values in /var/lib/p2pd/acs before the first write. Undo restores
-// the values that the same run cleared on the same boot: the next boot resets the registers in any case.
-// Reference: PCI Express Base Specification, 7.7.11; kernel_lockdown(7); lspci(8), setpci(8).
+// For hosts on which the kernel argument pci=disable_acs_redir= cannot do it: a boot loader other than GRUB, or a
+// kernel that leaves what the firmware set (6.11 to 6.14, before 6.12.23, 6.13.11, 6.14.2). Clears Request Redirect,
+// Completion Redirect and P2P Egress Control, and no other bit or port. Fails under lockdown, where the kernel refuses,
+// and if a guest has a device, which these bits isolate from the others. Writes the ACS control registers; saves their
+// values in /var/lib/p2pd/acs before the first write. Undo restores the values that the same run cleared on the same
+// boot: the next boot resets the registers in any case. Reference: PCI Express Base Specification, 7.7.11;
+// kernel_lockdown(7); lspci(8), setpci(8).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -23,7 +24,9 @@ namespace {
 
 constexpr std::string_view kKept = "/var/lib/p2pd/acs";  // by run: a file named after the boot, lines "PORT CONTROL"
 constexpr std::string_view kBoot = "/proc/sys/kernel/random/boot_id";
-constexpr std::string_view kOtherWay = "Boot with the kernel argument pci=disable_acs_redir= instead.";
+constexpr std::string_view kOtherWay =
+    "Boot with the kernel argument pci=disable_acs_redir= instead, on Linux 6.12.23, 6.13.11, 6.14.2, 6.15 or later: "
+    "6.11 and earlier patch levels leave what the firmware set.";
 
 using Controls = std::map<std::string, std::uint16_t>;  ///< port to its control register
 

@@ -2,16 +2,23 @@
 // kernel-cmdline: starts the kernel with more arguments, on trial until they are proven.
 // P2P over PCIe needs iommu= and pci=disable_acs_redir= at boot, and a wrong argument can keep a host from booting. So
 // `apply` only adds a second menu entry (/boot/grub/custom.cfg), `before_reboot` selects it for one boot (grubenv), and
-// `commit` makes it the default: a drop-in in /etc/default/grub.d, and a new grub.cfg, which is checked before it
-// replaces the old one. /etc/default/grub is never written. An image, which is not booted, gets the drop-in at once.
+// `commit` makes it the default, unless that boot lost a CPU, memory or a device: a drop-in in /etc/default/grub.d, and
+// a new grub.cfg, which is checked before it replaces the old one. /etc/default/grub is never written. An image, which
+// is not booted, gets the drop-in at once.
 // Reference: GRUB manual, "Simple configuration handling" and "GRUB environment block".
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <array>
 
 #include "base/action.hpp"
+#include "base/json_members.hpp"
 #include "machine/boot/grub_config.hpp"
 #include "machine/boot/grub_defaults.hpp"
 #include "machine/boot/kernel_arguments.hpp"
+#include "machine/boot/kernels.hpp"
+#include "machine/hardware/pci.hpp"
 
 namespace p2pd {
 namespace {
@@ -19,6 +26,8 @@ namespace {
 constexpr Parameter kParameters[] = {
     {"arguments", Parameter::Type::strings, true, "kernel arguments to start with, each KEY or KEY=VALUE"},
 };
+
+constexpr std::string_view kEquipment = "/var/lib/p2pd/before-trial.json";  // of the last boot that was no trial
 
 using Arguments = std::vector<std::string>;
 
@@ -29,12 +38,17 @@ enum class Way {
   drop_in,   ///< image without GRUB: when its grub.cfg is first generated
 };
 
-/// Parameter `arguments`; Error if one of them is not chosen yet.
-Result<Arguments> arguments_of(const Parameters& parameters) {
+/// Parameter `arguments`; Error if one of them is not chosen yet, or would keep CPUs from starting.
+Result<Arguments> arguments_of(const Host& host, const Parameters& parameters) {
   const Arguments wanted = wanted_kernel_arguments(parameters);
   if (std::ranges::find(wanted, kChosenAcsArgument) != wanted.end())
     return fail(ErrorCode::state, "the ports with ACS redirect were not known when this run began",
                 "Start it again: \"p2pctl retry\".");
+  const std::int64_t cpus = cpus_that_need_iommu(host).value_or(0);
+  if (cpus > 0 && all_in_force({"amd_iommu=off"}, parse_kernel_line(fmt::format("{}", fmt::join(wanted, " ")))))
+    return fail(ErrorCode::invalid,
+                fmt::format("with amd_iommu=off, {} CPUs do not start: their APIC ID is 255 or more", cpus),
+                "Use iommu=pt instead.");
   return wanted;
 }
 
@@ -114,7 +128,7 @@ std::string cost_of(const Arguments& arguments) {
 }
 
 Result<Description> describe(const Host& host, const Parameters& parameters) {
-  const Arguments wanted = TRY(arguments_of(parameters));
+  const Arguments wanted = TRY(arguments_of(host, parameters));
   const Way way = TRY(way_of(host));
   Arguments lasting = TRY(with_drop_in(host, wanted));
   Description description;
@@ -150,7 +164,7 @@ Result<void> write_trial(Host& host, const Arguments& arguments) {
 }
 
 Result<void> apply(Host& host, const Parameters& parameters) {
-  const Arguments wanted = TRY(arguments_of(parameters));
+  const Arguments wanted = TRY(arguments_of(host, parameters));
   const Way way = TRY(way_of(host));
   const Arguments lasting = TRY(with_drop_in(host, wanted));
   TRY(require_grub_defaults(host, lasting));
@@ -188,11 +202,50 @@ Result<void> disarm(Host& host) {
   return {};
 }
 
-/// Arms the trial. It may be armed already, since a restart can wait for days: a kernel may be installed or removed
-/// meanwhile. A trial that cannot boot is disarmed.
+/// Number of online CPUs, MiB of memory, and functions on the PCI bus by their id: what a boot may lose. Virtual
+/// functions are left out, since services make them.
+nlohmann::json equipment(const Host& host) {
+  constexpr std::string_view kTotal = "MemTotal:";
+  nlohmann::json found = nlohmann::json::object();
+  if (const auto cpus = count_cpus(host.line("/sys/devices/system/cpu/online").value_or(""))) found["CPUs"] = *cpus;
+  const std::string memory = host.files().read("/proc/meminfo").value_or("");
+  if (memory.starts_with(kTotal)) found["MiB of memory"] = std::atoll(memory.c_str() + kTotal.size()) / 1024;
+  for (const PciDevice& device : pci_devices(host).value_or(std::vector<PciDevice>())) {
+    if (host.files().exists(fmt::format("{}/{}/physfn", kDevices, device.address))) continue;
+    nlohmann::json& count = found["PCI functions " + device.id()];
+    count = count.is_null() ? 1 : count.get<int>() + 1;
+  }
+  return found;
+}
+
+bool is_trial_boot(const Host& host) {
+  return all_in_force({std::string(kTrialArgument)}, parse_kernel_line(host.line("/proc/cmdline").value_or("")));
+}
+
+/// Error if this trial boot has less than the boot before it.
+Result<void> has_all(const Host& host) {
+  constexpr std::int64_t kTolerance = 1024;  // MiB: what a kernel keeps of memory differs between boots
+  if (!is_trial_boot(host)) return {};
+  const nlohmann::json before = parse_json(TRY(read_if_any(host, kEquipment)));
+  if (!before.is_object()) return {};
+  const nlohmann::json now = equipment(host);
+  for (const auto& [name, count] : before.items()) {
+    const auto had = json_number<std::int64_t>(count).value_or(0);
+    const auto has = json_number<std::int64_t>(now, name.c_str());
+    if (has >= had - (name == "MiB of memory" ? kTolerance : 0)) continue;
+    return fail(ErrorCode::state,
+                fmt::format("with these kernel arguments, this machine has {} of {} {}", has, had, name),
+                "Undo them: \"p2pctl revert\". If a device was removed on purpose: reboot, then \"p2pctl retry\".");
+  }
+  return {};
+}
+
+/// Notes what the machine has without the trial, and arms it. The trial may be armed already, since a restart can wait
+/// for days: a kernel may be installed or removed meanwhile. A trial that cannot boot is disarmed.
 Result<void> before_reboot(Host& host, const Parameters& parameters) {
   if (!host.live()) return {};
-  Result<void> armed = arm(host, TRY(arguments_of(parameters)));
+  if (!is_trial_boot(host)) TRY(host.write(kEquipment, equipment(host).dump() + "\n"));
+  Result<void> armed = arm(host, TRY(arguments_of(host, parameters)));
   if (!armed) TRY_IN(armed.error().message, disarm(host));
   return armed;
 }
@@ -200,9 +253,11 @@ Result<void> before_reboot(Host& host, const Parameters& parameters) {
 /// Makes every argument on trial the default in one step, so that no boot has only some of them.
 Result<void> commit(Host& host, const Parameters& parameters) {
   if (TRY(way_of(host)) != Way::trial) return {};
+  TRY(has_all(host));
   const GrubCustom custom = TRY(split_grub_custom(TRY(read_if_any(host, kGrubCustom))));
   const Arguments proven = merged_arguments(noted_arguments(custom.trial), wanted_kernel_arguments(parameters));
   TRY(make_default(host, TRY(with_drop_in(host, proven))));
+  if (host.files().exists(kEquipment)) TRY(host.remove(kEquipment));
   if (!custom.trial.empty()) TRY(custom.user.empty() ? host.remove(kGrubCustom) : host.write(kGrubCustom, custom.user));
   return host.files().checkpoint("/boot/grub");
 }

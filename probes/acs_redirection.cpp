@@ -4,7 +4,7 @@
 // uplink and through the IOMMU: NCCL hangs, same-switch copies halve. Only ports at which the paths of a pair diverge
 // matter; clearing others gives up isolation needlessly. Redirect bits: RR, CR, EC, which Linux calls redirection, too.
 // Harmless there: SV, TB, DT, and UF, which only forwards what a lower port redirected. iommu=pt clears none of them.
-// Reads configuration space beyond 256 bytes: root only.
+// Reads configuration space beyond 256 bytes (root only), /proc/cmdline, osrelease.
 // Reference: PCI Express Base Specification, 7.7.11; drivers/pci/p2pdma.c (pci_bridge_has_acs_redir).
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "base/probe.hpp"
+#include "machine/boot/kernel_arguments.hpp"
 #include "machine/hardware/acs_port.hpp"
 
 namespace p2pd {
@@ -48,7 +49,36 @@ std::string says(const AcsPort& port) {
   return fmt::format("control 0x{:04x}{}", *port.control, port.redirects() ? ", redirects" : "");
 }
 
-void judge(Finding& finding, const std::vector<AcsPort>& ports) {
+/// Request to the running kernel to clear ACS redirect.
+struct Asked {
+  std::vector<std::string> ports;
+  std::string release;  ///< of that kernel
+
+  bool covers(const AcsPort& port) const {
+    return !port.redirects() || std::ranges::find(ports, port.address) != ports.end();
+  }
+};
+
+Asked asked_of(const Host& host) {
+  return {ports_without_acs_redirect(parse_kernel_line(host.line("/proc/cmdline").value_or(""))),
+          host.line("/proc/sys/kernel/osrelease").value_or("this kernel")};
+}
+
+std::string next_step(const std::vector<AcsPort>& ports, const Asked& asked, bool ignored) {
+  if (ignored)
+    return "Clear it with setpci after each boot, as \"p2pctl apply\" does, or boot Linux 6.12.23, 6.13.11, 6.14.2, "
+           "6.15 or "
+           "later, which clear what the firmware set.";
+  std::string next = fmt::format(
+      "Clear the redirection of these ports at each boot: boot with \"{}\". Devices below them "
+      "can then reach each other, so give none of them to a virtual machine.",
+      acs_argument(ports, asked.ports));
+  if (may_keep_acs_redirect(asked.release))
+    next += fmt::format(" Linux {} may leave what the firmware set: check it after the boot.", asked.release);
+  return next;
+}
+
+void judge(Finding& finding, const std::vector<AcsPort>& ports, const Asked& asked, bool asked_suffices) {
   const auto redirecting = std::ranges::count_if(ports, &AcsPort::redirects);
   const bool of_switch =
       std::ranges::any_of(ports, [](const AcsPort& port) { return port.redirects() && port.of_switch; });
@@ -56,15 +86,14 @@ void judge(Finding& finding, const std::vector<AcsPort>& ports) {
   for (const AcsPort& port : ports)
     if (!port.readable) unreadable.push_back(port.address);
   if (redirecting > 0) {
-    finding.verdict = Verdict::fail;
+    const bool ignored = std::ranges::all_of(ports, [&](const AcsPort& port) { return asked.covers(port); });
+    finding.verdict = ignored && asked_suffices ? Verdict::pass : Verdict::fail;
     finding.summary =
         fmt::format("{} of {} ports at which GPU pairs part redirect peer traffic: {}", redirecting, ports.size(),
                     of_switch ? "it leaves the switch, up to the root port and back"
                               : "it goes through the IOMMU, where there is one");
-    finding.next = fmt::format(
-        "Clear the redirection of these ports at each boot: boot with \"{}\". Devices below them "
-        "can then reach each other, so give none of them to a virtual machine.",
-        acs_argument(ports));
+    if (ignored) finding.summary += fmt::format("; Linux {} left it despite pci=disable_acs_redir", asked.release);
+    if (!finding.holds()) finding.next = next_step(ports, asked, ignored);
   } else if (!unreadable.empty()) {
     finding.summary = fmt::format("ACS control is not readable for this user at {}", fmt::join(unreadable, ", "));
     finding.next = "Run p2pctl doctor as root: root can read it.";
@@ -74,7 +103,12 @@ void judge(Finding& finding, const std::vector<AcsPort>& ports) {
   }
 }
 
-Result<Finding> check(const Host& host, const Parameters&) {
+constexpr Parameter kParameters[] = {
+    {"asked_suffices", Parameter::Type::boolean, false,
+     "pass a port that redirects although the running kernel was asked to clear that"},
+};
+
+Result<Finding> check(const Host& host, const Parameters& parameters) {
   const std::vector<PciDevice> devices = TRY(pci_devices(host));
   const std::vector<std::string> gpus = nvidia_gpus(devices);
   const std::vector<AcsPort> ports = acs_ports(host, devices, gpus);
@@ -92,7 +126,7 @@ Result<Finding> check(const Host& host, const Parameters&) {
                           ? "fewer than two NVIDIA GPUs on the PCI bus"
                           : "no port between the GPUs is visible here: a virtual machine has them on its host";
   } else {
-    judge(finding, ports);
+    judge(finding, ports, asked_of(host), parameters.value("asked_suffices", false));
   }
   return finding;
 }
@@ -103,6 +137,7 @@ extern const Probe kAcsRedirection;
 const Probe kAcsRedirection = {
     .id = "acs-redirection",
     .asserts = "no port between two GPUs redirects peer traffic",
+    .parameters = kParameters,
     .check = check,
     .skip_on_image = true,
 };

@@ -2,10 +2,11 @@
 // bar1-size: BAR1 of every GeForce GPU covers its VRAM.
 // A peer reaches VRAM only through BAR1, and drivers with P2P map all of it there once ("static BAR1"). 256 MiB,
 // which guides call enough, is a window that the card's own driver moves: no peer can use it.
-// Distinguishes a firmware setting, a driver option, a vBIOS without Resizable BAR, and a card with only smaller sizes
-// (converted to 48 GB, by the driver's report). Small windows above it do not fail: see bar1_room.hpp. Reads sysfs
-// `resource`, configuration space and /proc/iomem (as root), config/gpus.yaml, "nvidia-smi -q". Professional and data
-// centre cards do not need it. Reference: PCI Express Base Specification, 7.8.6 (Resizable BAR); NVIDIA's kern_bus.c.
+// Distinguishes a firmware setting, a driver option, a vBIOS without Resizable BAR or with only smaller sizes, and a
+// card converted to 48 GB (by the driver's report), for which some builds map BAR1 piece by piece. Small windows above
+// it do not fail: see bar1_room.hpp. Reads sysfs `resource`, configuration space, /proc/iomem and the kernel's log (as
+// root), the catalogue, "nvidia-smi -q". Professional and data centre cards do not need it. Reference: PCI Express Base
+// Specification, 7.8.6 (Resizable BAR); NVIDIA's kern_bus.c.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -14,7 +15,8 @@
 
 #include "base/probe.hpp"
 #include "base/units.hpp"
-#include "machine/hardware/bar1_room.hpp"
+#include "machine/boot/bar1_log.hpp"
+#include "machine/catalogue/catalogue.hpp"
 #include "machine/hardware/vram.hpp"
 
 namespace p2pd {
@@ -32,7 +34,7 @@ struct Cause {
 };
 
 // the first one that a machine has is the one to act on
-constexpr std::array<Cause, 15> kCauses = {{
+constexpr std::array<Cause, 18> kCauses = {{
     {"lost", Verdict::unknown, "the card fell off the bus", "Power the machine off and on, then check again."},
     {"virtual_machine", Verdict::fail, "this virtual machine hides the bridges above the card",
      "Run p2pctl doctor on the host of this virtual machine: BAR1 is set there."},
@@ -41,6 +43,10 @@ constexpr std::array<Cause, 15> kCauses = {{
     {"window", Verdict::fail, "the card supports enough, but the window of a bridge above is too small and shared",
      "In the firmware setup (BIOS), turn on \"Resizable BAR\", so that bridges are sized for it, or use another slot; "
      "probe bridge-windows names the bridge."},
+    {"refused", Verdict::fail, "the card supports enough, but Linux has tried, and found no space",
+     "In the firmware setup (BIOS), turn on \"Above 4G Decoding\" and \"Resizable BAR\", and raise \"MMIO High Size\" "
+     "where "
+     "there is such a setting, or use another slot."},
     {"no_address", Verdict::fail, "the firmware found no address for it, and its bus has room",
      "Boot with \"pci=realloc\", so that Linux looks for an address where the firmware found none."},
     {"room_unknown", Verdict::unknown, "the card supports enough, but the room on its bus is not readable",
@@ -48,8 +54,9 @@ constexpr std::array<Cause, 15> kCauses = {{
     {"driver_option", Verdict::fail, "the card supports enough and its bus has room, but it was not resized",
      "Give the nvidia module the option NVreg_EnableResizableBar=1 and load it again."},
     {"vbios", Verdict::fail, "the card has no Resizable BAR capability: its vBIOS is too old", kUpdateVbios},
-    {"card", Verdict::fail, "no size that the card supports is enough",
-     "Ask the card's maker for a vBIOS with larger sizes. If two other cards are enough, leave this one out: \"gpus: "
+    {"vbios_sizes", Verdict::fail, "the chip supports enough, but its vBIOS offers only smaller sizes", kUpdateVbios},
+    {"converted", Verdict::fail, "it was converted to more VRAM than its largest BAR1",
+     "Use cards with the memory that their maker gave them. If two other cards are enough, leave this one out: \"gpus: "
      "{exclude: [ADDRESS]}\" in /etc/p2pd/p2pd.yaml."},
     {"unreadable", Verdict::fail, "the reason is not readable for this user",
      "Run p2pctl doctor as root: only root can read the reason."},
@@ -60,12 +67,17 @@ constexpr std::array<Cause, 15> kCauses = {{
     {"old_geforce", Verdict::not_applicable,
      "no driver gives P2P over BAR1 to GeForce cards older than the RTX 30 series", ""},
     {"not_needed", Verdict::not_applicable, "this card has P2P without a patched driver", ""},
+    {"dynamic_bar1", Verdict::pass,
+     "BAR1 has its largest size, and a build that may be used here maps it piece by piece", ""},
     {"covers", Verdict::pass, "BAR1 covers the VRAM", ""},
 }};
 
 /// GPU with the result of a resize of its BAR1.
 struct Case : Bar1 {
   Bar1Room room;
+  const CatalogueEntry* dynamic = nullptr;  ///< build that maps BAR1 of this converted card piece by piece; null: none
+
+  bool may_be_dynamic() const { return dynamic != nullptr && dynamic->usable(); }
 };
 
 /// Obstacle to a sufficient size. Called only if there is such a size.
@@ -73,6 +85,7 @@ std::string_view who_stops(const Case& bar1) {
   switch (bar1.room.kind) {
     case Bar1Room::Kind::window: return "window";
     case Bar1Room::Kind::aperture: return "firmware";
+    case Bar1Room::Kind::refused: return "refused";
     case Bar1Room::Kind::enough: return bar1.range->length == 0 ? "no_address" : "driver_option";
     case Bar1Room::Kind::unknown: break;
   }
@@ -87,8 +100,11 @@ std::string_view why_small(const Case& bar1) {
   if (!bar1.gpu->extended_readable) return "unreadable";
   if (!bar1.resizable) return "vbios";
   const auto& sizes = bar1.resizable->supported_bytes;
+  if (bar1.converted() && (sizes.empty() || sizes.back() < *bar1.vram_bytes()) && !bar1.may_be_dynamic())
+    return "converted";
   const bool enough = bar1.vram_bytes() ? bar1.goal_bytes().has_value() : !sizes.empty() && sizes.back() > kSmall;
-  if (!enough) return "card";
+  if (!enough) return "vbios_sizes";
+  if (bar1.goal_bytes() && *bar1.goal_bytes() <= bar1.range->length) return "dynamic_bar1";
   return bar1.goal_bytes() ? who_stops(bar1) : "firmware";
 }
 
@@ -161,14 +177,20 @@ void judge(Finding& finding, const std::vector<Case>& gpus, bool attainable) {
     if (finding.verdict == Verdict::fail)
       finding.summary += "; peers reach VRAM through BAR1 only, all of it mapped at once";
     if (!finding.holds()) finding.next = cause.next;
+    const auto build = std::ranges::find_if(gpus, [](const Case& gpu) { return gpu.dynamic != nullptr; });
+    if (cause.name == "converted" && build != gpus.end())
+      finding.next = fmt::format(
+          "Builds with \"dynamic BAR1\" map it piece by piece: \"p2pctl catalogue allow {}\" shows what is known of "
+          "one.",
+          build->dynamic->id);
     return;
   }
 }
 
-/// True if fewer than two cards remain without those that only offer sizes of BAR1 that are too small.
+/// True if fewer than two cards remain without converted ones for which no build exists.
 bool too_few_left(const std::vector<Case>& gpus) {
   const auto too_small = std::ranges::count_if(gpus, [](const Case& gpu) {
-    return cause_of(gpu).name == "card" && gpu.resizable && !gpu.resizable->supported_bytes.empty();
+    return cause_of(gpu).name == "converted" && gpu.dynamic == nullptr && !gpu.resizable->supported_bytes.empty();
   });
   const auto too_old = std::ranges::count_if(gpus, [](const Case& gpu) { return cause_of(gpu).name == "old_geforce"; });
   return too_small > 0 && std::ssize(gpus) - too_small - too_old < 2;
@@ -187,9 +209,13 @@ constexpr Parameter kParameters[] = {
 Result<Finding> check(const Host& host, const Parameters& parameters) {
   const std::vector<PciDevice> devices = TRY(pci_devices(host));
   const std::vector<Bar1> found = TRY(bar1_of_gpus(host, devices, ask_vram(host, devices)));
-  const std::vector<Bar1Room> rooms = rooms_for_bar1(host, found);
+  const std::vector<Bar1Room> rooms = tried_rooms_for_bar1(host, found);
+  const bool converted = std::ranges::any_of(found, &Bar1::converted);
+  const Catalogue all = converted ? TRY(catalogue(host)) : Catalogue();
   std::vector<Case> gpus;
-  for (std::size_t i = 0; i < found.size(); ++i) gpus.push_back({found[i], rooms[i]});
+  for (std::size_t i = 0; i < found.size(); ++i)
+    gpus.push_back(
+        {found[i], rooms[i], found[i].converted() ? dynamic_bar1_build(all, {found[i].model->architecture}) : nullptr});
   Finding finding;
   finding.facts["gpus"] = nlohmann::json::array();
   for (const Case& gpu : gpus) {

@@ -4,14 +4,15 @@
 // BAR1, so its current size is irrelevant (bar1_room.hpp). A window that other functions share, another card or the
 // switch's own BAR, keeps the size from the firmware. A BAR1 without an address gets one at boot, with
 // pci=realloc. Reads configuration space (the first 64 bytes, no root needed), sysfs `resource` of the devices below,
-// /proc/iomem (as root). Reference: PCI-to-PCI Bridge Architecture Specification, 3.2.5; drivers/pci/setup-bus.c.
+// /proc/iomem and the kernel's log (as root). Reference: PCI-to-PCI Bridge Architecture Specification, 3.2.5;
+// drivers/pci/setup-bus.c.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <map>
 
 #include "base/probe.hpp"
-#include "machine/hardware/bar1_room.hpp"
+#include "machine/boot/bar1_log.hpp"
 
 namespace p2pd {
 namespace {
@@ -48,8 +49,6 @@ std::uint64_t wanted_bytes(const Bar1& gpu) {
   return gpu.carries_p2p() ? std::max(now, gpu.goal_bytes().value_or(now)) : now;
 }
 
-bool must_grow(const Bar1& gpu) { return wanted_bytes(gpu) > (gpu.range ? gpu.range->length : 0); }
-
 /// Adds without overflow: sizes in a forged record may have any value.
 void add(std::uint64_t& sum, std::uint64_t bytes) { sum += std::min(bytes, ~sum); }
 
@@ -78,7 +77,7 @@ void look_below(const Host& host, const std::vector<PciDevice>& devices, Bridge&
     if (PciTree::is_below(*bridge.port, device)) count(host, device, bridge);
   }
   // a small BAR1 that need not grow may be in the other window
-  const bool grows = std::ranges::any_of(bridge.gpus, [](const Bar1* gpu) { return must_grow(*gpu); });
+  const bool grows = std::ranges::any_of(bridge.gpus, [](const Bar1* gpu) { return gpu->must_grow(); });
   bridge.holds = std::ranges::all_of(bridge.gpus, [&](const Bar1* gpu) { return holds_now(*bridge.port, *gpu); }) &&
                  (!grows || prefetchable_window(*bridge.port).length >= bridge.needed_bytes);
 }
@@ -88,7 +87,7 @@ using Rooms = std::map<const PciDevice*, Bar1Room>;
 
 void ask_kernel(Bridge& bridge, const Rooms& rooms) {
   bridge.moves = !bridge.holds && std::ranges::all_of(bridge.gpus, [&](const Bar1* gpu) {
-    return must_grow(*gpu) ? rooms.at(gpu->gpu).kind == Bar1Room::Kind::enough : holds_now(*bridge.port, *gpu);
+    return gpu->must_grow() ? rooms.at(gpu->gpu).kind == Bar1Room::Kind::enough : holds_now(*bridge.port, *gpu);
   });
 }
 
@@ -131,8 +130,10 @@ void judge_small(Finding& finding, const std::string& small, const Rooms& rooms)
   finding.verdict = Verdict::fail;
   const auto shared = std::ranges::find_if(rooms, [](const auto& room) { return room.second.fixed != nullptr; });
   if (shared != rooms.end())
-    finding.summary +=
-        fmt::format("; the window of {} holds other functions, so its size is fixed", shared->second.fixed->address);
+    finding.summary += fmt::format("; the window of {} holds other functions or registers, so its size is fixed",
+                                   shared->second.fixed->address);
+  const auto refused = [](const auto& room) { return room.second.kind == Bar1Room::Kind::refused; };
+  if (std::ranges::any_of(rooms, refused)) finding.summary += "; Linux has tried, and found no space";
   finding.next =
       "In the firmware setup (BIOS), turn on \"Above 4G Decoding\" and \"Resizable BAR\", turn CSM off, and "
       "raise \"MMIO High Size\" where there is such a setting.";
@@ -145,7 +146,7 @@ void judge(Finding& finding, const std::vector<Bridge>& bridges, const Rooms& ro
   const Bar1* without = nullptr;
   for (const Bridge& bridge : bridges)
     for (const Bar1* gpu : bridge.gpus)
-      if (must_grow(*gpu) && gpu->range && gpu->range->length == 0) without = gpu;
+      if (gpu->must_grow() && gpu->range->length == 0) without = gpu;
   if (!small.empty()) return judge_small(finding, small, rooms);
   if (without != nullptr) {
     finding.verdict = Verdict::fail;
@@ -168,7 +169,7 @@ Result<Finding> check(const Host& host, const Parameters&) {
   std::vector<Bridge> bridges = bridges_above(gpus);
   Finding finding;
   finding.facts["bridges"] = nlohmann::json::array();
-  const std::vector<Bar1Room> found = rooms_for_bar1(host, gpus);
+  const std::vector<Bar1Room> found = tried_rooms_for_bar1(host, gpus);
   Rooms rooms;
   for (std::size_t i = 0; i < gpus.size(); ++i) rooms[gpus[i].gpu] = found[i];
   for (Bridge& bridge : bridges) {

@@ -3,13 +3,14 @@
 // GPUs address each other by bus address; IOMMU translation causes faults, or zeros at full speed.
 // The kernel reports the state as the type of each GPU's group: DMA and DMA-FQ translate, identity does not.
 // Passthrough mode (iommu=pt) only ends the translation: ACS redirect remains. VFIO needs the IOMMU, for guests only.
-// Reads configuration space, sysfs iommu_group/type, /sys/class/iommu, names of ACPI tables, /proc/cmdline.
+// Reads configuration space, sysfs iommu_group/type, /sys/class/iommu, names of ACPI tables, /proc/cmdline, cpuinfo.
 // Reference: Documentation/ABI/testing/sysfs-kernel-iommu_groups of Linux.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
 
+#include "base/json_members.hpp"
 #include "base/probe.hpp"
 #include "machine/boot/kernel_arguments.hpp"
 #include "machine/boot/kernels.hpp"
@@ -23,7 +24,6 @@ namespace {
 constexpr Parameter kParameters[] = {
     {"absent", Parameter::Type::boolean, false, "true: no IOMMU may be in force, not even in passthrough mode"},
 };
-constexpr std::int64_t kMostWithoutRemapping = 255;  // logical CPUs: x2APIC with more needs interrupt remapping
 constexpr std::string_view kPci = "/sys/bus/pci/devices/";
 constexpr std::string_view kTables = "/sys/firmware/acpi/tables";
 
@@ -52,17 +52,6 @@ Result<Gpu> look_at(const Host& host, const std::string& address) {
     return fail(ErrorCode::invalid,
                 fmt::format("IOMMU group {} of {} is of type \"{}\"", gpu.group, address, gpu.domain));
   return gpu;
-}
-
-/// Number of logical CPUs, offline ones included: the highest number counts, not the number of online CPUs.
-std::optional<std::int64_t> logical_cpus(const Host& host, Finding& finding) {
-  for (const std::string path : {"/sys/devices/system/cpu/present", "/sys/devices/system/cpu/online"}) {
-    const auto line = host.line(path);
-    if (!line) continue;
-    finding.evidence.push_back({path, *line});
-    return count_cpus(*line);
-  }
-  return std::nullopt;
 }
 
 /// Arguments of the running kernel about translation or redirection.
@@ -116,17 +105,22 @@ Json kvm_in_use(const Host& host) {
   return nullptr;
 }
 
+/// "2 CPUs have an APIC ID of 255 or more, and start only with it"; empty if the IOMMU can be off.
+std::string cpus_lost(const Json& facts) {
+  const auto cpus = json_number<std::int64_t>(facts["cpus_that_need_it"]).value_or(0);
+  return cpus == 0 ? "" : fmt::format("{} CPUs have an APIC ID of 255 or more, and start only with it", cpus);
+}
+
 std::string next_step(const Json& facts, bool pt) {
   constexpr std::string_view kUnreached = "iommu=pt does not reach these GPUs";
   constexpr std::string_view kReasons =
       "look for memory encryption (mem_encrypt=on, a firmware setting), for a port that firmware calls external, and "
       "for a program that set the type of their groups";
-  if (!pt && facts["off_possible"] == false)
-    return "Boot with iommu=pt on the kernel command line; not with it off: more than 255 logical CPUs need it.";
-  if (!pt) return "Boot with iommu=pt on the kernel command line.";
+  const std::string lost = cpus_lost(facts);
+  if (!pt)
+    return "Boot with iommu=pt on the kernel command line" + (lost.empty() ? "." : "; not with it off: " + lost + ".");
   if (!facts["vfio_devices"].empty()) return fmt::format("{}, and VFIO needs the IOMMU: {}.", kUnreached, kReasons);
-  if (facts["off_possible"] == false)
-    return fmt::format("{}, and a system with more than 255 logical CPUs needs its IOMMU: {}.", kUnreached, kReasons);
+  if (!lost.empty()) return fmt::format("{}, and it cannot be off, since {}: {}.", kUnreached, lost, kReasons);
   return fmt::format(
       "{}: turn the IOMMU off, by intel_iommu=off or amd_iommu=off or in the firmware (VT-d, AMD IOMMU).", kUnreached);
 }
@@ -168,10 +162,10 @@ void judge_absence(Finding& finding) {
   const Json& facts = finding.facts;
   const bool grouped = std::ranges::any_of(facts["gpus"], [](const Json& gpu) { return !gpu["group"].is_null(); });
   if (!grouped || finding.verdict == Verdict::not_applicable) return;
-  if (facts["off_possible"] == false || !facts["vfio_devices"].empty()) {
+  const std::string lost = cpus_lost(facts);
+  if (!lost.empty() || !facts["vfio_devices"].empty()) {
     finding.verdict = Verdict::not_applicable;
-    finding.summary =
-        facts["off_possible"] == false ? "more than 255 logical CPUs need the IOMMU" : "VFIO devices need the IOMMU";
+    finding.summary = lost.empty() ? "VFIO devices need the IOMMU" : "the IOMMU stays on: " + lost;
     return;
   }
   finding.verdict = Verdict::fail;
@@ -199,15 +193,14 @@ Result<Finding> check(const Host& host, const Parameters& parameters) {
         {std::string(kPci) + gpu.address + "/iommu_group" + (alone ? "" : "/type"), alone ? "not there" : gpu.domain});
   }
   const VirtualMachine machine = virtual_machine(host, devices);
-  const auto cpus = logical_cpus(host, finding);
+  const auto cpus = cpus_that_need_iommu(host);
   const auto cmdline = host.line("/proc/cmdline");
   const std::vector<KernelArgument> line = parse_kernel_line(cmdline.value_or(""));
   finding.facts = {{"units", host.names("/sys/class/iommu")},
                    {"acpi_tables", acpi_tables(host)},
                    {"asked", cmdline ? asked(line, finding) : Json()},
                    {"without_effect", without_effect(line)},
-                   {"logical_cpus", cpus ? Json(*cpus) : Json()},
-                   {"off_possible", cpus ? Json(*cpus <= kMostWithoutRemapping) : Json()},
+                   {"cpus_that_need_it", cpus ? Json(*cpus) : Json()},
                    {"guest", machine.guest ? Json(*machine.guest) : Json()},
                    {"vfio_devices", std::move(vfio)},
                    {"kvm_in_use", kvm_in_use(host)},

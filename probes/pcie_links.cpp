@@ -3,16 +3,20 @@
 // warning with the cost: lanes that did not train (a riser, a bad seat, dirt) cost rate, and P2P works. A lower speed
 // now is no fault: an idle GPU drops to Gen1, so p2p-bench judges the speed under load. A maximum of Gen1 is a fault,
 // of a setting or a defect. A slot with fewer lanes than the card is a fact of the board, and so are MaxPayload,
-// relaxed ordering, AtomicOps and the errors that a function has latched. Reads configuration space (the PCI Express
-// capability of each end, root only; AER) and sysfs aer_dev_correctable. Reference: PCI Express Base
-// Specification, 7.5.3 (PCI Express capability), 7.8.4 (AER), 6.15 (AtomicOps).
+// relaxed ordering, AtomicOps and the errors that a function has latched. Host bridges on the way are named, with what
+// config/host-bridges.yaml knows of peer traffic through them; reports of wrong data are warnings. Reads configuration
+// space (the PCI Express capability of each end, root only; AER) and sysfs aer_dev_correctable. Reference: PCI Express
+// Base Specification, 7.5.3 (PCI Express capability), 7.8.4 (AER), 6.15 (AtomicOps).
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "base/probe.hpp"
 #include "machine/hardware/aer.hpp"
+#include "machine/hardware/host_bridge.hpp"
 #include "machine/hardware/pcie_path.hpp"
 
 namespace p2pd {
@@ -163,6 +167,43 @@ void judge(Finding& finding, const std::map<std::string, Link>& links) {
   if (slow > 0) finding.summary += fmt::format("; {} at a lower speed now, as idle GPUs do", slow);
 }
 
+/// "8086:a700 (Intel Raptor Lake-S)"
+std::string name_of(const HostBridge& bridge) {
+  return bridge.id + (bridge.name.empty() ? "" : fmt::format(" ({})", bridge.name));
+}
+
+/// Names the host bridges that pairs pass, with what is known of them.
+void name_host_bridges(Finding& finding, const std::vector<PciDevice>& devices,
+                       const std::vector<std::vector<Path>>& paths) {
+  std::map<std::string, HostBridge> passed;
+  std::set<std::string> listed, other;  // names of those that Linux lists for the way of every pair, and of the others
+  for (std::size_t i = 0; i < paths.size(); ++i)
+    for (std::size_t j = i + 1; j < paths.size(); ++j) {
+      const std::vector<HostBridge> bridges = host_bridges_on(devices, paths[i][j]);
+      for (const HostBridge& bridge : bridges) {
+        const bool fits = bridge.listed == "yes" || (bridge.listed == "one-bridge" && bridges.size() == 1);
+        (fits ? listed : other).insert(name_of(bridge));
+        passed.emplace(bridge.address, bridge);
+      }
+    }
+  std::set<std::string> warnings;
+  finding.facts["host_bridges"] = nlohmann::json::array();
+  for (const auto& [address, bridge] : passed) {
+    finding.facts["host_bridges"].push_back(
+        {{"address", address},
+         {"id", bridge.id},
+         {"name", bridge.name.empty() ? nlohmann::json() : nlohmann::json(bridge.name)},
+         {"linux", bridge.listed.empty() ? "no" : bridge.listed},
+         {"reports", bridge.reports}});
+    for (const std::string& report : bridge.reports)
+      warnings.insert(fmt::format("traffic between GPUs passes the host bridge {}: {}", name_of(bridge), report));
+  }
+  for (const std::string& text : warnings) finding.facts["warnings"].push_back(text);
+  if (!listed.empty()) finding.summary += fmt::format("; host bridge {}", fmt::join(listed, ", "));
+  if (!other.empty())
+    finding.summary += fmt::format("; host bridge {}, not in Linux's list for peer traffic", fmt::join(other, ", "));
+}
+
 Result<Finding> check(const Host& host, const Parameters&) {
   const std::vector<PciDevice> devices = TRY(pci_devices(host));
   const std::vector<std::string> gpus = nvidia_gpus(devices);
@@ -186,6 +227,7 @@ Result<Finding> check(const Host& host, const Parameters&) {
   }
   finding.facts["ends"] = ends_facts(host, devices, links);
   judge(finding, links);
+  name_host_bridges(finding, devices, paths);
   return finding;
 }
 

@@ -74,7 +74,8 @@ Result<std::string> chosen_toolkit(const Host& host) {
 
 Result<std::string> chosen_acs_argument(const Host& host) {
   const std::vector<PciDevice> devices = TRY(pci_devices(host));
-  const std::string argument = acs_argument(acs_ports(host, devices, nvidia_gpus(devices)));
+  const auto asked = ports_without_acs_redirect(parse_kernel_line(host.line("/proc/cmdline").value_or("")));
+  const std::string argument = acs_argument(acs_ports(host, devices, nvidia_gpus(devices)), asked);
   return argument.empty() ? std::string(kChosenAcsArgument) : argument;
 }
 

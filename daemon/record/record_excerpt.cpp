@@ -340,7 +340,10 @@ std::string first_line_excerpt(const std::string& text) {
 
 std::string cpuinfo_excerpt(const std::string& text) {
   const std::size_t end = text.find("\n\n");
-  return end == std::string::npos ? text : text.substr(0, end + 2);
+  if (end == std::string::npos) return text;
+  return text.substr(0, end + 2) + by_line(std::string_view(text).substr(end + 2), [](std::string_view line) {
+           return line.starts_with("apicid") ? std::optional(std::string(line)) : std::nullopt;
+         });
 }
 
 std::string iomem_excerpt(const std::string& text) {

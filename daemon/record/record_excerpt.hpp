@@ -29,7 +29,7 @@ std::string nvidia_smi_excerpt(const std::string& text);  ///< output of nvidia-
 std::string version_excerpt(const std::string& text);     ///< /proc/version without its builder
 std::string zeros_excerpt(const std::string& text);       ///< letters and digits replaced by 0
 std::string first_line_excerpt(const std::string& text);
-std::string cpuinfo_excerpt(const std::string& text);      ///< the first processor
+std::string cpuinfo_excerpt(const std::string& text);      ///< the first processor, and every APIC ID
 std::string iomem_excerpt(const std::string& text);        ///< the ranges of PCI buses
 std::string modules_dep_excerpt(const std::string& text);  ///< lines of nvidia's modules
 std::string mounts_excerpt(const std::string& text);       ///< mounts of the system, not of its users

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "screen/changes.hpp"
 
+#include <algorithm>
+
 #include "base/image_runner.hpp"
 
 namespace p2pd::ctl {
@@ -27,7 +29,10 @@ void ChangeTeller::tell_needs(const Step& step, Changes& changes) {
 /// Describes the fix of a failing step that waits for another step, as far as possible before that one is fixed.
 void ChangeTeller::tell_later(const Standing& standing, Changes& changes) const {
   const Step& step = *standing.step;
-  if (standing.finding.verdict != Verdict::fail || step.fix.empty()) return;
+  const auto settles = [&](const std::string& name) {  // is expected to make the same check pass
+    return plan_.step(name)->check == step.check && !plan_.step(name)->fix.empty();
+  };
+  if (standing.finding.verdict != Verdict::fail || step.fix.empty() || std::ranges::any_of(step.after, settles)) return;
   auto told = registry_.action(step.fix)->describe(host_, step.with);
   if (told && !(told->files.empty() && told->commands.empty())) changes.made.push_back({&step, *std::move(told)});
 }

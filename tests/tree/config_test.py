@@ -49,6 +49,7 @@ SHIPPED = {
     "plan": sorted((CONFIG / "plans").glob("*.yaml"), key=lambda file: file.name != "geforce-p2p.yaml"),  # the one that has every key first
     "config": [CONFIG / "p2pd.yaml"],
     "gpus": [CONFIG / "gpus.yaml"],
+    "host-bridges": [CONFIG / "host-bridges.yaml"],
     "catalogue": [CONFIG / "catalogue.yaml"],
     "kernel-table": [CONFIG / "kernel-table.yaml"],
     "signatures": [CONFIG / "signatures.yaml"],
@@ -79,6 +80,10 @@ MISTAKES = {
         (["gpus", 0, "vram_mib"], 2048), (["gpus", 0, "vram"], 1), (["gpus", 0, "architecture"], "Maxwell"),
         (["gpus", 0, "chip"], "gm108"), (["gpus", 0, "name"], DROP), (["architectures"], DROP), (["architectures", "Fermi"], {}),
         (["architectures", "Ada", "chips"], []), (["architectures", "Ada", "pcie_generation"], "4"),
+    ],
+    "host-bridges": [
+        (["schema"], "p2pd.host-bridges/2"), (["bridges"], []), (["bridges", 0, "id"], "1022"), (["bridges", 0, "name"], DROP),
+        (["bridges", 0, "linux"], "no"), (["bridges", 0, "linux"], DROP), (["bridges", 0, "reports"], []),
     ],
     "catalogue": [
         (["schema"], "p2pd.catalogue/1"), (["entries"], []), (["releases", "550.54.15", "commit"], "12933b2d3c20"),

@@ -30,6 +30,17 @@ class Kernels(unittest.TestCase):
         names = re.search(r"kNames\[kKernels\] = \{(.*?)\}", (BENCH / "gpu.cpp").read_text(), re.S)[1]
         self.assertEqual(set(re.findall(r'"(\w+)"', names)), set(re.findall(r"\.entry (\w+)\(", PTX)))
 
+    def test_no_thread_uses_what_another_acquired_without_a_barrier(self):
+        acquires = 0
+        for kernel in PTX.split(".entry ")[1:]:
+            waits = False  # one thread has acquired, and no barrier has shared that with the others
+            for line in kernel.splitlines():
+                acquires += "ld.acquire" in line
+                waits = (waits or "ld.acquire" in line) and not re.search(r"\b(bar\.warp\.sync|bar\.sync|barrier\.sync)\b", line)
+                data = re.search(r"\b(ld|st|red|atom)\.(?!acquire|param|shared)", line)
+                self.assertFalse(waits and data, f"{kernel[:kernel.index('(')]}: {line.strip()}: needs __syncwarp() or __syncthreads()")
+        self.assertGreater(acquires, 0)
+
     @unittest.skipUnless(shutil.which("ptxas"), "no ptxas here")
     def test_assembles(self):
         for sm in ARCHITECTURES:

@@ -29,7 +29,8 @@ ROOMS = [
 HOMES = set(ROOMS[-1][1])  # first word of a header of ours
 ROOM_LINES = 4000  # a larger room must be split
 GENERATED = {("daemon/machine/catalogue/catalogue.cpp", "catalogue.inc"), ("daemon/machine/modules/compat.cpp", "compat.inc"),
-             ("daemon/machine/hardware/gpus.cpp", "gpus.inc"), ("daemon/machine/catalogue/kernel_table.cpp", "kernel-table.inc"),
+             ("daemon/machine/hardware/gpus.cpp", "gpus.inc"), ("daemon/machine/hardware/host_bridge.cpp", "host-bridges.inc"),
+             ("daemon/machine/catalogue/kernel_table.cpp", "kernel-table.inc"),
              ("daemon/report/page.cpp", "report_page.html.inc"), ("daemon/report/page.cpp", "report_page.css.inc"),
              ("daemon/base/signatures.cpp", "signatures.inc"), ("probes/bench/device/gpu.cpp", "kernels.inc")}
 

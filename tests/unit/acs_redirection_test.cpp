@@ -3,6 +3,8 @@
 
 #include "base/action.hpp"
 #include "fake_runner.hpp"
+#include "machine/boot/kernel_arguments.hpp"
+#include "machine/hardware/acs_port.hpp"
 #include "machine/hardware/pci.hpp"
 #include "made_bus.hpp"
 
@@ -77,7 +79,7 @@ struct Sysfs {
     return {config("0000:00:01.0"), config("0000:00:02.0"), config("0000:00:03.0"), config("0000:01:00.0")};
   }
   int control(const std::string& address) const { return static_cast<unsigned char>(config(address)[0x306]); }
-  Verdict verdict() const { return kAcsRedirection.check(host, {})->verdict; }
+  Verdict verdict() const { return kAcsRedirection.check(host, Parameters::object())->verdict; }
   void refused(const std::string& why) {
     const auto done = kAcsRedirectionAction.apply(host, {});
     REQUIRE_FALSE(done);
@@ -117,6 +119,57 @@ TEST_CASE("acs-redirection: machine records") {
     CHECK(finding.verdict == verdict);
     CHECK(finding.facts["redirecting"].size() == redirecting);
     CHECK(finding.next.empty() == (verdict != Verdict::fail));
+  }
+}
+
+TEST_CASE("acs-redirection: a kernel that leaves what the firmware set despite its argument") {
+  MadeBus bus;
+  add_switch(bus, 0, 0x1d, false);
+  bus.file("proc/cmdline", "ro iommu=pt pci=disable_acs_redir=02:00.0;0000:02:01.0,realloc\n");
+  bus.file("proc/sys/kernel/osrelease", "6.11.0-26-generic\n");
+  Finding finding = bus.look(kAcsRedirection);
+  CHECK(finding.verdict == Verdict::fail);
+  CHECK(contains(finding.summary, "Linux 6.11.0-26-generic left it despite pci=disable_acs_redir"));
+  CHECK(contains(finding.next, "setpci"));
+  CHECK(bus.look(kAcsRedirection, {{"asked_suffices", true}}).verdict == Verdict::pass);
+  bus.file("proc/cmdline", "ro pci=disable_acs_redir=0000:02:00.0\n");  // one port of two
+  finding = bus.look(kAcsRedirection, {{"asked_suffices", true}});
+  CHECK(finding.verdict == Verdict::fail);
+  CHECK(contains(finding.next, "\"pci=disable_acs_redir=0000:02:00.0;0000:02:01.0\""));
+  CHECK(contains(finding.next, "Linux 6.11.0-26-generic may leave what the firmware set"));
+}
+
+TEST_CASE("acs-redirection: the argument keeps the ports that the running kernel clears") {
+  const std::vector<AcsPort> ports = {{.address = "0000:00:01.0", .readable = true, .control = 0x11},
+                                      {.address = "0000:00:02.0", .readable = true, .control = 0x1d}};
+  CHECK(acs_argument(ports) == "pci=disable_acs_redir=0000:00:02.0");
+  CHECK(acs_argument(ports, {"0000:00:01.0"}) == "pci=disable_acs_redir=0000:00:01.0;0000:00:02.0");
+  CHECK(acs_argument({ports[0]}, {"0000:00:01.0"}).empty());
+  const auto asked = [](const char* line) { return ports_without_acs_redirect(parse_kernel_line(line)); };
+  using Ports = std::vector<std::string>;
+  CHECK(asked("pci=nomsi quiet").empty());
+  CHECK(asked("pci=disable_acs_redir=00:01.0;0001:02:00.0,nomsi") == Ports{"0000:00:01.0", "0001:02:00.0"});
+  CHECK(asked("pci=disable_acs_redir=00:01.0 pci=nomsi,disable_acs_redir=00:02.0") == Ports{"0000:00:02.0"});
+}
+
+TEST_CASE("acs-redirection: the kernels that may leave what the firmware set") {
+  for (const auto& [release, keeps] : {std::pair{"6.10.14", false},
+                                       {"6.11.0-26-generic", true},
+                                       {"6.11.11", true},
+                                       {"6.12.22", true},
+                                       {"6.12.23", false},
+                                       {"6.12.95+deb13-amd64", false},
+                                       {"6.13.10", true},
+                                       {"6.13.11", false},
+                                       {"6.14.0-29-generic", true},
+                                       {"6.14.2", false},
+                                       {"6.15.0", false},
+                                       {"5.12.1", false},
+                                       {"7.12.0", false},
+                                       {"6", false},
+                                       {"x", false}}) {
+    INFO(release);
+    CHECK(may_keep_acs_redirect(release) == keeps);
   }
 }
 

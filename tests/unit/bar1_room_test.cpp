@@ -147,3 +147,69 @@ TEST_CASE("bar1 room: a BAR1 without an address is what pci=realloc is for") {
   CHECK_FALSE(found.windows);
   CHECK(contains(found.next, "pci=realloc"));
 }
+
+TEST_CASE("bar1-room: registers of virtual functions stay, and pin the window") {
+  for (const bool virtual_functions : {false, true}) {
+    CAPTURE(virtual_functions);
+    MadeBus bus;
+    bus.add_slot(1, kSmall, kTight);
+    bus.add_slot(2);
+    bus.range(kAt, 1024 * kGiB, "PCI Bus 0000:00");
+    if (virtual_functions) bus.range(kAt + 64 * kGiB + 256 * kMiB, 16 * kMiB, "0000:01:00.0");
+    bus.iomem();
+    const Finding size = bus.look(kBar1Size, {{"attainable", true}});
+    CHECK(size.facts["gpus"][0]["cause"] == (virtual_functions ? "window" : "driver_option"));
+    const Finding windows = bus.look(kBridgeWindows);
+    CHECK(windows.holds() == !virtual_functions);
+    CHECK(contains(windows.summary, "0000:00:01.0 holds other functions or registers") == virtual_functions);
+  }
+}
+
+TEST_CASE("bar1-room: the kernel's own word that there is no space counts more than the tree of resources") {
+  struct Row {
+    const char* record;
+    bool refused;
+  };
+  for (const Row& row :
+       {Row{"pci 0000:01:00.0: BAR 1 [mem size 0x800000000 64bit pref]: can't assign; no space", true},
+        Row{"nvidia 0000:01:00.0: BAR 1: no space for [mem size 0x800000000 64bit pref]", true},
+        Row{"pci 0000:01:00.0: BAR 1 [mem size 0x400000000 64bit pref]: can't assign; no space", true},
+        Row{"pci 0000:01:00.0: BAR 1 [mem size 0x1000000000 64bit pref]: can't assign; no space",
+            false},  // more than needed
+        Row{"pci 0000:01:00.0: BAR 1 [mem size 0x10000000 64bit pref]: can't assign; no space", false},  // has it since
+        Row{"pci 0000:02:00.0: BAR 1 [mem size 0x800000000 64bit pref]: can't assign; no space", false},
+        Row{"pci 0000:01:00.0: BAR 3 [mem size 0x800000000 64bit pref]: can't assign; no space", false},
+        Row{"pci 0000:01:00.0: BAR 1 [mem size 0x800000000 64bit pref]: assigned", false},
+        Row{"x[1]: segfault pci 0000:01:00.0: BAR 1 [mem size 0x800000000 64bit pref]: can't assign; no space",
+            false}}) {
+    CAPTURE(row.record);
+    MadeBus bus;
+    bus.add_slot(1, kSmall, kTight);
+    bus.add_slot(2);
+    bus.range(kAt, 1024 * kGiB, "PCI Bus 0000:00");
+    bus.iomem();
+    bus.file("dev/kmsg", fmt::format("6,1,1000,-;Linux version 6.8.0\n6,339,5140900,-;{}\n", row.record));
+    const Finding size = bus.look(kBar1Size, {{"attainable", true}});
+    CHECK(size.facts["gpus"][0]["cause"] == (row.refused ? "refused" : "driver_option"));
+    CHECK(size.holds() == !row.refused);
+    CHECK_FALSE(size.impossible);
+    const Finding windows = bus.look(kBridgeWindows);
+    CHECK(windows.holds() == !row.refused);
+    CHECK(contains(windows.summary, "Linux has tried, and found no space") == row.refused);
+  }
+}
+
+TEST_CASE("bar1-room: a BAR1 without an address is not refused before Linux has looked for one") {
+  MadeBus bus;
+  Function none = kSmall;
+  none.bar1 = 0;
+  bus.add_slot(1, none, {.window = 0});
+  bus.add_slot(2);
+  bus.range(kAt, 1024 * kGiB, "PCI Bus 0000:00");
+  bus.iomem();
+  bus.file("dev/kmsg",
+           "6,339,5140900,-;pci 0000:01:00.0: BAR 1 [mem size 0x10000000 64bit pref]: can't assign; no space\n");
+  CHECK(bus.look(kBar1Size).facts["gpus"][0]["cause"] == "no_address");
+  bus.file("proc/cmdline", "ro quiet pci=realloc\n");
+  CHECK(bus.look(kBar1Size).facts["gpus"][0]["cause"] == "refused");
+}

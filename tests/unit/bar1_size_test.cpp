@@ -44,7 +44,10 @@ TEST_CASE("bar1-size: machine records") {
            {"rtx4090-x2-rebar-off", Verdict::fail, "0000:01:00.0", "driver_option"},
            {"rtx4090-x8-two-socket", Verdict::pass, "0000:9a:00.0", "covers"},
            {"rtx5090-x2-genoa", Verdict::pass, "0000:81:00.0", "covers"},
-           {"rtx4090-48g-x2", Verdict::fail, "0000:01:00.0", "card"},  // an id of 24 GB, the driver reports 48
+           {"rtx4090-48g-x2", Verdict::fail, "0000:01:00.0", "converted"},  // an id of 24 GB, the driver reports 48
+           {"rtx4090-48g-x2-allowed", Verdict::pass, "0000:01:00.0", "dynamic_bar1"},
+           {"rtx4090-x2-vbios-sizes", Verdict::fail, "0000:02:00.0", "vbios_sizes"},
+           {"rtx4090-x2-bar1-refused", Verdict::fail, "0000:02:00.0", "refused"},
            {"rtx4090-x2-above4g-off", Verdict::fail, "0000:01:00.0", "firmware"},
            {"rtx4090-x2-lost-card", Verdict::unknown, nullptr, nullptr},
            {"rtx4090-x2-switch-window", Verdict::fail, "0000:04:00.0", "window"},
@@ -71,9 +74,9 @@ TEST_CASE("bar1-size: who can help is told apart") {
     const char* cause;
     const char* next;
   };
-  Function vbios = kSmall, converted = kSmall, silent = kSmall, user = kSmall, none = kSmall;
+  Function vbios = kSmall, limited = kSmall, silent = kSmall, user = kSmall, none = kSmall;
   vbios.resizable = false;
-  converted.sizes = {256 * kMiB, 16 * kGiB};
+  limited.sizes = {256 * kMiB, 16 * kGiB};
   silent.sizes = {};  // real capabilities do that
   user.bytes = 64;
   none.bar1 = 0;
@@ -81,19 +84,52 @@ TEST_CASE("bar1-size: who can help is told apart") {
                                          {kSmall, {}, "driver_option", "NVreg_EnableResizableBar=1"},
                                          {none, kTight, "firmware", "Above 4G Decoding"},
                                          {vbios, kTight, "vbios", "Update the vBIOS"},
-                                         {converted, {}, "card", "leave this one out"},
-                                         {silent, {}, "card", "leave this one out"},
+                                         {limited, {}, "vbios_sizes", "Update the vBIOS"},
+                                         {silent, {}, "vbios_sizes", "Update the vBIOS"},
                                          {user, {}, "unreadable", "as root"}}) {
     CAPTURE(row.cause);
     const Finding finding = two(row.gpu, row.port);
     CHECK(finding.verdict == Verdict::fail);
     CHECK(finding.facts["gpus"][1]["cause"] == row.cause);
-    CHECK(finding.impossible == (std::string_view(row.cause) == "card" && !row.gpu.sizes.empty()));
+    CHECK_FALSE(finding.impossible);  // a person can help
     CHECK(contains(finding.next, row.next));
     CHECK(contains(finding.summary,
                    row.gpu.bar1 == 0 ? "has 0 MiB" : "has 256 MiB of BAR1 for 24576 MiB of VRAM, and 1"));
     CHECK(contains(finding.summary, "through BAR1 only"));
   }
+}
+
+TEST_CASE("bar1-size: a converted card needs a build with dynamic BAR1, and is impossible only without one") {
+  const auto look = [](std::uint16_t device, std::uint64_t bar1, const char* allowed) {
+    MadeBus bus;
+    std::string smi;
+    for (int slot = 1; slot <= 2; ++slot) {
+      bus.add_slot(slot, {.device = device, .bar1 = bar1});
+      smi += fmt::format("GPU 00000000:0{}:00.0\n    FB Memory Usage\n        Total  : 49140 MiB\n", slot);
+    }
+    bus.range(0x2000000000, 1024 * kGiB, "PCI Bus 0000:00");
+    bus.iomem();
+    bus.file("sys/module/nvidia/version", "570.86.16\n");
+    bus.file("commands/nvidia-smi-q.json",
+             nlohmann::json{{"argv", {"nvidia-smi", "-q"}}, {"status", 0}, {"output", smi}, {"errors", ""}}.dump());
+    if (allowed != nullptr) bus.file("etc/p2pd/catalogue.d/allowed.yaml", allowed);
+    return bus.look(kBar1Size);
+  };
+  constexpr const char* kAllowed =
+      "schema: p2pd.catalogue/2\nallowed:\n  Duanyll/595.71.05-p2p-48g:\n"
+      "    base_commit: 51edebee79919b54f498c19a0be31982cd97646e\n"
+      "    commit: 23b7fb8244e1c4d62ae374cbdbd41756364241bd\n"
+      "    runfile_sha256: 36203b8960b7e49c8a42f6ba1f5863cde34a05e93d2b24b798af06dd846f6b82\n";
+  const Finding refused = look(0x2684, 32 * kGiB, nullptr);
+  CHECK(refused.verdict == Verdict::fail);
+  CHECK_FALSE(refused.impossible);
+  CHECK(contains(refused.next, "\"p2pctl catalogue allow Duanyll/595.71.05-p2p-48g\""));
+  CHECK(look(0x2684, 32 * kGiB, kAllowed).verdict == Verdict::pass);
+  CHECK(look(0x2684, 256 * kMiB, kAllowed).facts["gpus"][0]["cause"] == "driver_option");  // not its largest yet
+  const Finding ampere = look(0x2204, 32 * kGiB, kAllowed);                                // no such build knows Ampere
+  CHECK(ampere.verdict == Verdict::fail);
+  CHECK(ampere.impossible);
+  CHECK(contains(ampere.next, "leave this one out"));
 }
 
 TEST_CASE("bar1-size: a user without root can see that it covers") {

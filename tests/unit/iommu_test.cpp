@@ -121,21 +121,48 @@ TEST_CASE("iommu: GPUs of guests are not judged, and who needs the IOMMU is told
   CHECK(finding.next.find("VFIO needs the IOMMU") != std::string::npos);
 }
 
-TEST_CASE("iommu: more than 255 logical CPUs cannot do without") {
+TEST_CASE("iommu: CPUs of AMD whose APIC ID is 255 or more cannot do without, however few there are") {
   Machine machine;
   machine.gpu(1, "DMA");
   machine.file("proc/cmdline", "iommu=pt\n");
-  for (const auto& [list, count] : {std::pair{"0-254\n", 255}, {"0-127,256-383\n", 256}, {"0-511\n", 512}}) {
-    machine.file("sys/devices/system/cpu/present", list);
+  const auto cpus = [&](const std::string& vendor, const std::vector<int>& ids) {
+    std::string text;
+    for (const int id : ids)
+      text += fmt::format("processor\t: 0\nvendor_id\t: {}\napicid\t\t: {}\ninitial apicid\t: {}\n\n", vendor, id, id);
+    machine.file("proc/cpuinfo", text);
+    machine.file("sys/devices/system/cpu/online", fmt::format("0-{}\n", ids.size() - 1));
+  };
+  struct Row {
+    const char* vendor;
+    std::vector<int> ids;
+    int lost;
+  };
+  for (const Row& row : {Row{"AuthenticAMD", {0, 1, 253, 254}, 0}, Row{"AuthenticAMD", {0, 1, 254, 255}, 1},
+                         Row{"AuthenticAMD", {0, 1, 0x100, 0x101}, 2}, Row{"HygonGenuine", {0, 256}, 1},
+                         Row{"GenuineIntel", {0, 255, 256, 1000}, 0}}) {
+    cpus(row.vendor, row.ids);
+    INFO(row.vendor << " " << row.ids.back());
     const Finding finding = machine.look().value();
-    CHECK(finding.facts["logical_cpus"] == count);
-    CHECK(finding.facts["off_possible"] == (count <= 255));
-    CHECK((finding.next.find("turn the IOMMU off") != std::string::npos) == (count <= 255));
+    CHECK(finding.facts["cpus_that_need_it"] == row.lost);
+    CHECK((finding.next.find("turn the IOMMU off") != std::string::npos) == (row.lost == 0));
+    CHECK((machine.look({{"absent", true}})->verdict == Verdict::not_applicable) == (row.lost > 0));
   }
-  for (const char* list : {"", "x", "3-1", "0-", "-", ",", "0-99999999999"}) {
-    INFO(list);
+}
+
+TEST_CASE("iommu: a record without APIC IDs tells by the number of CPUs, if at all") {
+  Machine machine;
+  machine.gpu(1, "DMA");
+  for (const auto& [list, lost] : {std::pair{"0-127,256-383\n", 1}, {"0-511\n", 257}}) {
+    machine.file("sys/devices/system/cpu/online", list);
     machine.file("sys/devices/system/cpu/present", list);
-    CHECK(machine.look()->facts["off_possible"].is_null());
+    machine.file("proc/cpuinfo", "processor\t: 0\napicid\t\t: 0\n\n");
+    CHECK(machine.look()->facts["cpus_that_need_it"] == lost);
+  }
+  for (const char* list : {"0-254", "", "x", "3-1", "0-", "-", ",", "0-99999999999"}) {
+    INFO(list);
+    machine.file("sys/devices/system/cpu/online", list);
+    machine.file("sys/devices/system/cpu/present", list);
+    CHECK(machine.look()->facts["cpus_that_need_it"].is_null());
   }
 }
 
@@ -149,9 +176,9 @@ TEST_CASE("iommu: absent wants none in force, where the system can do without") 
   CHECK(machine.look()->verdict == Verdict::pass);
   CHECK(machine.look(absent)->verdict == Verdict::fail);
   CHECK(machine.look(absent)->summary == "an IOMMU is in force");
-  SECTION("not with more than 255 CPUs") { machine.file("sys/devices/system/cpu/present", "0-511\n"); }
+  SECTION("not with CPUs that need it") { machine.file("sys/devices/system/cpu/present", "0-511\n"); }
   SECTION("not with VFIO devices") { machine.gpu(3, "DMA", "vfio-pci"); }
-  if (machine.look()->facts["off_possible"] == false || !machine.look()->facts["vfio_devices"].empty()) {
+  if (machine.look()->facts["cpus_that_need_it"] == 257 || !machine.look()->facts["vfio_devices"].empty()) {
     CHECK(machine.look(absent)->verdict == Verdict::not_applicable);
   }
 }

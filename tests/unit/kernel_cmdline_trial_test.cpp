@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The trial boot of new kernel arguments: creation, commit and undo, and machines on which none is possible.
+#include <fmt/format.h>
+
 #include <tuple>
 
 #include "catch.hpp"
@@ -128,6 +130,62 @@ TEST_CASE("a trial boot becomes the default once proven, and goes back", "[kerne
   }
   fs::remove_all(machine.directory / "etc/default/grub.d");  // the engine's own record restores the directory
   CHECK(machine.tree() == first);
+}
+
+TEST_CASE("a trial boot that lost a CPU, memory or a device is never made permanent", "[kernel_cmdline]") {
+  Machine machine;
+  const auto has = [&](const char* cpus, int memory_mib, int cards) {
+    machine.put("sys/devices/system/cpu/online", cpus);
+    machine.put("proc/meminfo", fmt::format("MemTotal:       {} kB\n", 1024 * memory_mib));
+    fs::remove_all(machine.directory / "sys/bus/pci/devices");
+    for (int card = 1; card <= cards; ++card)
+      machine.put(fmt::format("sys/bus/pci/devices/0000:{:02x}:00.0/config", card),
+                  std::string("\xde\x10\x84\x26\0\0\0\0\xa1\0\0\x03", 12) + std::string(52, '\0'));
+    for (int card = 1; card <= cards; ++card)
+      for (const auto& [name, value] : {std::pair{"vendor", "0x10de"},
+                                        {"device", "0x2684"},
+                                        {"class", "0x030000"},
+                                        {"irq", "0"},
+                                        {"resource", "0x0 0x0 0x0"}})
+        machine.put(fmt::format("sys/bus/pci/devices/0000:{:02x}:00.0/{}", card, name), std::string(value) + "\n");
+  };
+  has("0-111\n", 65536, 2);
+  Session session(machine);
+  NEEDS_ROOT(session);
+  Host& host = *session.host;
+  machine.boot();
+  REQUIRE(fix.apply(host, kPt));
+  REQUIRE(fix.before_reboot(host, kPt));
+  machine.boot();
+  REQUIRE(session.passes(kPt));
+  REQUIRE(fix.before_reboot(host, kPt));  // another reboot of the trial: what a trial has is no measure
+  machine.boot();
+
+  has("0-110\n", 65536, 2);
+  CHECK(says(fix.commit(host, kPt), "this machine has 111 of 112 CPUs"));
+  has("0-111\n", 57344, 2);
+  CHECK(says(fix.commit(host, kPt), "this machine has 57344 of 65536 MiB of memory"));
+  has("0-111\n", 65536, 1);
+  CHECK(says(fix.commit(host, kPt), "this machine has 1 of 2 PCI functions 10de:2684"));
+  CHECK(machine.get(kConfig) == kDebianGrub);
+  CHECK(machine.get(kDropIn) == "absent");
+  has("0-111\n", 65472, 2);  // a kernel without an IOMMU keeps 64 MiB for bounce buffers
+  REQUIRE(fix.commit(host, kPt));
+  CHECK(machine.get(kDropIn) != "absent");
+  CHECK(machine.get("var/lib/p2pd/before-trial.json") == "absent");
+}
+
+TEST_CASE("amd_iommu=off is refused where CPUs would not start without the IOMMU", "[kernel_cmdline]") {
+  Machine machine;
+  Session session(machine, false);
+  const Parameters off{{"arguments", {"intel_iommu=off", "amd_iommu=off"}}};
+  machine.put("sys/devices/system/cpu/online", "0-1\n");
+  machine.put("proc/cpuinfo", "processor\t: 0\napicid\t\t: 0\n\nprocessor\t: 1\napicid\t\t: 256\n\n");
+  CHECK(says(fix.apply(*session.host, off), "with amd_iommu=off, 1 CPUs do not start: their APIC ID is 255 or more"));
+  CHECK(machine.get(kDropIn) == "absent");
+  CHECK(fix.apply(*session.host, kPt));
+  machine.put("proc/cpuinfo", "vendor_id\t: GenuineIntel\napicid\t\t: 0\n\nprocessor\t: 1\napicid\t\t: 256\n\n");
+  CHECK(fix.apply(*session.host, off));
 }
 
 TEST_CASE("two steps share the trial entry and the drop-in", "[kernel_cmdline]") {

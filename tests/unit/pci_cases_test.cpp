@@ -117,7 +117,7 @@ TEST_CASE("PCI cases: Resizable BAR") {
         {&kGpuInventory, Verdict::fail, "1 x NVIDIA GeForce RTX 4090; at least 2"}}},
       {"rebar-no-supported-list-vs-list",
        two(silent),
-       {{&kBar1Size, Verdict::fail, "no size that the card supports is enough", "leave this one out"}}},
+       {{&kBar1Size, Verdict::fail, "its vBIOS offers only smaller sizes", "Update the vBIOS"}}},
       {"rebar-no-supported-list-vs-list (fixed)",
        two(kSmall),
        {{&kBar1Size, Verdict::fail, "it was not resized", "NVreg_EnableResizableBar=1"}}},

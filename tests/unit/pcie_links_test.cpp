@@ -58,11 +58,58 @@ TEST_CASE("pcie-links: lanes that did not train are a warning with the price, a 
   CHECK(riser.verdict == Verdict::pass);  // P2P works there, at a part of the rate
   CHECK(riser.summary ==
         "fewer lanes than both ends support: 0000:03:00.0 runs x8 of x16, 15.8 of 31.5 GB/s; reseat the card, or try "
-        "another slot or riser; 3 at a lower speed now, as idle GPUs do");
+        "another slot or riser; 3 at a lower speed now, as idle GPUs do; host bridge 1022:2684 (AMD Zen)");
   CHECK(riser.facts.value("warnings", nlohmann::json()).size() == 1);  // doctor shows it
   CHECK_FALSE(slot.facts.contains("warnings"));
   CHECK(riser.facts["links"][2]["raw_gb_s"] == 1.969 * 8);
   CHECK(riser.facts["links"][2]["upper"] == "0000:00:03.0");
+}
+
+TEST_CASE("pcie-links: the host bridges between the GPUs are named, with what is known of them") {
+  struct Row {
+    std::uint32_t id;  ///< device and vendor of 00:00.0
+    const char* says;
+    std::size_t warnings;
+  };
+  for (const Row& row :
+       {Row{0x14801022, "; host bridge 1022:1480 (AMD Zen)", 0},
+        Row{0x20208086, "; host bridge 8086:2020 (Intel Xeon, Skylake-E)", 0},
+        Row{0x2f018086, "; host bridge 8086:2f01 (Intel Haswell-E, X99)", 0},  // one: what Linux asks for
+        Row{0x46688086, "; host bridge 8086:4668 (Intel Alder Lake-S), not in Linux's list for peer traffic", 1},
+        Row{0x46608086, "; host bridge 8086:4660, not in Linux's list for peer traffic", 0}}) {
+    MadeBus bus;
+    bus.add({.address = "0000:00:00.0"}, {{0x00, row.id}, {0x08, 0x06000000}});
+    bus.add_slot(1);
+    bus.add_slot(2);
+    const Finding finding = bus.look(kPcieLinks);
+    CAPTURE(finding.summary);
+    CHECK(finding.verdict == Verdict::pass);
+    CHECK(contains(finding.summary, row.says));
+    CHECK(finding.facts["host_bridges"].size() == 1);
+    CHECK(finding.facts.value("warnings", nlohmann::json::array()).size() == row.warnings);
+  }
+  const Finding below_switch = MadeBus::recorded(kPcieLinks, "rtx4090-x2-switch-acs");
+  CHECK(below_switch.facts["host_bridges"].empty());
+  const Finding raptor = MadeBus::recorded(kPcieLinks, "rtx4090-x2-vtd-strict");
+  CHECK(raptor.facts["host_bridges"][0]["linux"] == "no");
+  CHECK(
+      contains(raptor.facts["warnings"][0].get<std::string>(), "host bridge 8086:a700 (Intel Raptor Lake-S): vLLM's"));
+}
+
+TEST_CASE("pcie-links: Haswell-E is in Linux's list for traffic through one host bridge, not between two") {
+  MadeBus bus;
+  for (const int root : {0, 0x40}) {
+    bus.add({.address = fmt::format("0000:{:02x}:00.0", root)}, {{0x00, 0x2f018086}, {0x08, 0x06000000}});
+    bus.add({.address = fmt::format("0000:{:02x}:01.0", root),
+             .type = kRoot,
+             .below = root + 1,
+             .last_below = root + 1,
+             .vendor = 0x8086});
+    bus.add({.address = fmt::format("0000:{:02x}:00.0", root + 1)});
+  }
+  const Finding finding = bus.look(kPcieLinks);
+  CHECK(finding.facts["host_bridges"].size() == 2);
+  CHECK(contains(finding.summary, "8086:2f01 (Intel Haswell-E, X99), not in Linux's list"));
 }
 
 TEST_CASE("pcie-links: the link of a switch counts, too") {

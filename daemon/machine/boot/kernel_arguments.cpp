@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdio>
 #include <map>
 
 namespace p2pd {
@@ -118,6 +119,28 @@ bool all_in_force(const std::vector<std::string>& wanted, const std::vector<Kern
   return std::all_of(wanted.begin(), wanted.end(), [&](const std::string& argument) {
     return argument_state(kernel_argument(argument), line).in_force;
   });
+}
+
+std::vector<std::string> ports_without_acs_redirect(const std::vector<KernelArgument>& line) {
+  constexpr std::string_view kOption = "disable_acs_redir=";
+  constexpr std::size_t kShort = 7;  // bytes of "02:00.0", an address without its domain
+  std::string last;
+  for (const KernelArgument& argument : line)
+    if (argument.key == "pci")
+      for (const std::string& option : comma_options(argument))
+        if (option.starts_with(kOption)) last = option.substr(kOption.size()) + ';';
+  std::vector<std::string> ports;
+  for (std::size_t at = 0, end; (end = last.find(';', at)) != std::string::npos; at = end + 1)
+    if (end > at) ports.push_back((end - at == kShort ? "0000:" : "") + last.substr(at, end - at));
+  return ports;
+}
+
+bool may_keep_acs_redirect(std::string_view release) {
+  constexpr std::array<int, 4> kCorrectedIn{1000, 23, 11, 2};  // patch level of 6.11 (in none), 6.12, 6.13, 6.14
+  int major = 0, minor = 0, patch = 0;
+  if (std::sscanf(std::string(release).c_str(), "%d.%d.%d", &major, &minor, &patch) < 2 || major != 6) return false;
+  const auto index = static_cast<std::size_t>(minor) - 11;
+  return minor >= 11 && index < kCorrectedIn.size() && patch < kCorrectedIn.at(index);
 }
 
 Result<void> validate_kernel_arguments(const Parameters& parameters) {

@@ -48,6 +48,14 @@ Result<void> validate_kernel_arguments(const Parameters& parameters);
 /// Word of a plan for "disable ACS redirect at the ports that matter"; plan/resolve.hpp inserts the ports.
 inline constexpr std::string_view kChosenAcsArgument = "pci=disable_acs_redir=chosen";
 
+/// Addresses of the ports at which `line` asks the kernel to clear ACS redirect: of the last pci=disable_acs_redir=.
+std::vector<std::string> ports_without_acs_redirect(const std::vector<KernelArgument>& line);
+
+/// Checks for a release of Linux ("6.11.0-26-generic") that may leave ACS redirect of the firmware as it is where
+/// pci=disable_acs_redir= asks to clear it: 6.11 to 6.14, before 6.12.23, 6.13.11 and 6.14.2. A distribution's release
+/// may have the correction without having one of these numbers.
+bool may_keep_acs_redirect(std::string_view release);
+
 /// Values of parameter `arguments`, without repetitions.
 std::vector<std::string> wanted_kernel_arguments(const Parameters& parameters);
 

@@ -99,4 +99,23 @@ std::optional<std::int64_t> count_cpus(std::string_view list) {
   return count > 0 ? std::optional(count) : std::nullopt;
 }
 
+std::optional<std::int64_t> cpus_that_need_iommu(const Host& host) {
+  constexpr std::size_t kLimit = 16U << 20;
+  constexpr std::string_view kId = "\napicid\t\t: ";
+  constexpr std::int64_t kBeyond = 255;  // xAPIC addresses 0 to 254, 255 is all CPUs
+  const std::string text = host.files().read("/proc/cpuinfo", kLimit).value_or("");
+  if (text.find("GenuineIntel") != std::string::npos) return 0;
+  std::int64_t listed = 0, beyond = 0;
+  for (std::size_t at = text.find(kId); at != std::string::npos; at = text.find(kId, at + 1), ++listed) {
+    std::int64_t id = 0;
+    std::from_chars(text.data() + at + kId.size(), text.data() + text.size(), id);
+    beyond += id >= kBeyond ? 1 : 0;
+  }
+  const auto online = count_cpus(host.line("/sys/devices/system/cpu/online").value_or(""));
+  if (online && listed >= *online) return beyond;
+  const auto present = count_cpus(host.line("/sys/devices/system/cpu/present").value_or(""));
+  if (present && *present > kBeyond) return *present - kBeyond;  // the ids differ, so that these are the fewest
+  return std::nullopt;
+}
+
 }  // namespace p2pd

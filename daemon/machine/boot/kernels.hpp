@@ -29,4 +29,9 @@ Result<std::vector<Kernel>> bootable_kernels(const Host& host);
 /// Number of CPUs in a list of sysfs such as "0-3,8"; nothing for other text.
 std::optional<std::int64_t> count_cpus(std::string_view list);
 
+/// Number of CPUs that only start while the IOMMU remaps interrupts: on AMD those with an APIC ID of 255 or more,
+/// however few there are; on Intel none, since VT-d remaps interrupts without translation, too. Nothing if it is not
+/// known.
+std::optional<std::int64_t> cpus_that_need_iommu(const Host& host);
+
 }  // namespace p2pd

@@ -202,6 +202,17 @@ Result<CatalogueFile> catalogue_file(std::string source, std::string_view yaml) 
   return CatalogueFile{std::move(source), std::move(tables)};
 }
 
+const CatalogueEntry* dynamic_bar1_build(const Catalogue& catalogue, const std::set<std::string>& architectures) {
+  const CatalogueEntry* found = nullptr;
+  for (const CatalogueEntry& entry : catalogue.entries) {
+    const auto lists = [&](const std::string& one) { return entry.architectures.contains(one); };
+    if (!entry.dynamic_bar1 || !std::ranges::all_of(architectures, lists)) continue;
+    if (entry.usable()) return &entry;
+    found = &entry;
+  }
+  return found;
+}
+
 Result<Catalogue> parse_catalogue(const std::vector<CatalogueFile>& files) {
   Tables tables;
   for (const CatalogueFile& file : files) TRY_IN(file.source, add_file(file, tables));

@@ -107,6 +107,10 @@ struct Catalogue {
   KernelTable kernels;
 };
 
+/// Build with dynamic BAR1 for all of these architectures, the first that may be used, else one that may not; null:
+/// none.
+const CatalogueEntry* dynamic_bar1_build(const Catalogue& catalogue, const std::set<std::string>& architectures);
+
 inline constexpr std::string_view kCatalogueDropIns = "/etc/p2pd/catalogue.d";
 
 /// A file of the catalogue, and its name in errors.

@@ -115,7 +115,8 @@ EntryVerdict judge_usable(const Catalogue& catalogue, const CatalogueEntry& entr
         fmt::format("it gives no P2P between {} cards; an entry that lists {} would do", generation, generation);
     return verdict;
   }
-  if (entry.dynamic_bar1 && std::ranges::none_of(machine.gpus, is_converted)) {
+  if (entry.dynamic_bar1 &&
+      std::ranges::none_of(machine.gpus, [](const Machine::Gpu& gpu) { return is_converted(gpu); })) {
     verdict.fit = Fit::rejected;
     verdict.cause = "dynamic-bar1";
     verdict.reason = "it is for cards that were converted to more memory than their BAR1 can cover";
@@ -161,10 +162,7 @@ std::set<std::string> generations(const Machine& machine) {
   return found;
 }
 
-bool is_converted(const Machine::Gpu& gpu) {
-  return gpu.vram_bytes && gpu.model && gpu.model->vram_mib &&
-         *gpu.vram_bytes / kMiB > *gpu.model->vram_mib * 21ULL / 20;
-}
+bool is_converted(const Machine::Gpu& gpu) { return is_converted(gpu.model, gpu.vram_bytes.value_or(0)); }
 
 std::vector<const Defect*> defects_on(const CatalogueEntry& entry, const Machine& machine) {
   const std::set<std::string> there = generations(machine);

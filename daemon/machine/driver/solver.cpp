@@ -45,22 +45,15 @@ std::optional<std::uint64_t> vram(const Machine::Gpu& gpu) {
 
 /// Gate for a converted card: only a build with dynamic BAR1 helps; nullopt if one may be used.
 std::optional<Gate> converted_gate(const Catalogue& catalogue, const Machine& machine, const std::string& summary) {
-  const CatalogueEntry* refused = nullptr;
-  for (const CatalogueEntry& entry : catalogue.entries) {
-    if (!entry.dynamic_bar1 || !std::ranges::all_of(generations(machine), [&](const std::string& generation) {
-          return entry.architectures.contains(generation);
-        }))
-      continue;
-    if (entry.usable()) return std::nullopt;
-    refused = &entry;
-  }
-  if (refused == nullptr)
+  const CatalogueEntry* build = dynamic_bar1_build(catalogue, generations(machine));
+  if (build != nullptr && build->usable()) return std::nullopt;
+  if (build == nullptr)
     return Gate{"converted-card", summary,
                 "Use cards with the memory that their maker gave them: BAR1 of this one stays that of its model."};
   return Gate{"converted-card", summary,
               fmt::format("Builds with \"dynamic BAR1\" map it piece by piece: \"p2pctl catalogue allow {}\" shows "
                           "what is known of one.",
-                          refused->id)};
+                          build->id)};
 }
 
 /// Checks that BAR1 can cover the VRAM; an unknown size becomes a question, a BAR1 that can still grow a note.

@@ -35,10 +35,12 @@ Result<void> write_acs_control(Host& host, const PciDevice& device, std::uint16_
   return write_pci_word(host, device, *device.extended_capability(kAcsId) + kAcsControlAt, control);
 }
 
-std::string acs_argument(const std::vector<AcsPort>& ports) {
-  std::string argument;
+std::string acs_argument(const std::vector<AcsPort>& ports, std::vector<std::string> asked) {
+  if (std::ranges::none_of(ports, &AcsPort::redirects)) return {};
   for (const AcsPort& port : ports)
-    if (port.redirects()) argument += (argument.empty() ? "pci=disable_acs_redir=" : ";") + port.address;
+    if (port.redirects() && std::ranges::find(asked, port.address) == asked.end()) asked.push_back(port.address);
+  std::string argument;
+  for (const std::string& address : asked) argument += (argument.empty() ? "pci=disable_acs_redir=" : ";") + address;
   return argument;
 }
 

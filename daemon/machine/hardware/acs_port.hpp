@@ -31,8 +31,9 @@ std::vector<AcsPort> acs_ports(const Host& host, const std::vector<PciDevice>& d
 /// Writes the control register of the port `device`; lasts until the next boot.
 Result<void> write_acs_control(Host& host, const PciDevice& device, std::uint16_t control);
 
-/// Kernel argument that disables ACS redirect at the ports that have it, "pci=disable_acs_redir=A;B"; empty if none
-/// has it. Reference: Documentation/admin-guide/kernel-parameters.txt of Linux.
-std::string acs_argument(const std::vector<AcsPort>& ports);
+/// Kernel argument that disables ACS redirect at the ports that have it and at those `asked`, which the running kernel
+/// was told: "pci=disable_acs_redir=A;B"; empty if none has it. Reference:
+/// Documentation/admin-guide/kernel-parameters.txt of Linux.
+std::string acs_argument(const std::vector<AcsPort>& ports, std::vector<std::string> asked = {});
 
 }  // namespace p2pd

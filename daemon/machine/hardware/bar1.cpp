@@ -38,7 +38,13 @@ std::optional<std::uint64_t> Bar1::goal_bytes() const {
   if (!resizable) return std::nullopt;
   const auto& sizes = resizable->supported_bytes;
   const auto enough = std::ranges::lower_bound(sizes, *vram_bytes());
-  return enough == sizes.end() ? std::nullopt : std::optional(*enough);
+  if (enough != sizes.end()) return *enough;
+  return converted() && !sizes.empty() ? std::optional(sizes.back()) : std::nullopt;
+}
+
+bool Bar1::must_grow() const {
+  return !gpu->is_lost() && carries_p2p() && range && goal_bytes() && !above.ports.empty() &&
+         range->length < *goal_bytes();
 }
 
 Result<std::vector<Bar1>> bar1_of_gpus(const Host& host, const std::vector<PciDevice>& devices,

@@ -91,7 +91,7 @@ class Tree {
       if (window == kNone && is_wide(*port)) continue;  // a closed window holds nothing
       const std::vector<std::size_t> held = window == kNone ? std::vector<std::size_t>() : children(window);
       const auto moves = [&](std::size_t child) {
-        return all_[child].name == gpu.gpu->address || std::ranges::count(released, child) > 0;
+        return is_released(host, gpu, all_[child]) || std::ranges::count(released, child) > 0;
       };
       std::ranges::copy_if(held, std::back_inserter(released), moves);
       if (!is_wide(*port) || !std::ranges::all_of(held, moves)) {
@@ -112,6 +112,18 @@ class Tree {
 
  private:
   static bool is_wide(const PciDevice& port) { return (port.word(kPrefetchBase) & 0xfU) == 1; }  // 64 bits
+
+  /// True for BAR1 and BAR3 of the GPU, which its driver releases. What else has its address (the registers of its
+  /// virtual functions) stays, and pins the window.
+  static bool is_released(const Host& host, const Bar1& gpu, const Resource& resource) {
+    constexpr std::size_t kBar3 = 3;
+    if (resource.name != gpu.gpu->address) return false;
+    const auto bars = pci_bars(host, *gpu.gpu);
+    if (!bars) return true;
+    for (const std::size_t bar : {static_cast<std::size_t>(nvidia_bar1(*gpu.gpu)), kBar3})
+      if (bar < bars->size() && (*bars)[bar].first == resource.first) return true;
+    return false;
+  }
 
   /// Bytes of the GPU's other prefetchable registers, BAR3, beside BAR1.
   static std::uint64_t rest_of(const Host& host, const Bar1& gpu) {
@@ -185,19 +197,14 @@ class Tree {
   std::vector<Resource> all_;
 };
 
-bool grows(const Bar1& gpu) {
-  return !gpu.gpu->is_lost() && gpu.carries_p2p() && gpu.range && gpu.goal_bytes() && !gpu.above.ports.empty() &&
-         gpu.range->length < *gpu.goal_bytes();
-}
-
 }  // namespace
 
 std::vector<Bar1Room> rooms_for_bar1(const Host& host, const std::vector<Bar1>& gpus) {
   std::vector<Bar1Room> rooms(gpus.size());
-  if (std::ranges::none_of(gpus, grows)) return rooms;
+  if (std::ranges::none_of(gpus, &Bar1::must_grow)) return rooms;
   Tree tree(read_tree(host));
   for (std::size_t i = 0; i < gpus.size(); ++i) {
-    if (!grows(gpus[i])) continue;
+    if (!gpus[i].must_grow()) continue;
     rooms[i] = tree.empty() ? Bar1Room{Bar1Room::Kind::unknown, nullptr} : tree.resize(host, gpus[i]);
   }
   return rooms;

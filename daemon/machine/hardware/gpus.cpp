@@ -8,6 +8,7 @@
 
 #include "base/json.hpp"
 #include "base/json_members.hpp"
+#include "base/units.hpp"
 #include "machine/hardware/pci.hpp"
 
 namespace p2pd {
@@ -105,6 +106,10 @@ std::optional<GpuModel> model_of(const std::vector<GpuModel>& models, const std:
     return GpuModel{id, "NVIDIA " + id, "", other.architecture, std::nullopt, other.pcie_generation};
   }
   return std::nullopt;
+}
+
+bool is_converted(const std::optional<GpuModel>& model, std::uint64_t vram_bytes) {
+  return model && model->vram_mib && vram_bytes / kMiB > *model->vram_mib * 21ULL / 20;
 }
 
 bool is_old_geforce(const GpuModel& model) {

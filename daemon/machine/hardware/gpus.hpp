@@ -41,6 +41,9 @@ inline bool may_be_geforce(const std::optional<GpuModel>& model) {
 /// cards.
 bool is_old_geforce(const GpuModel& model);
 
+/// Checks for a card that was converted to more VRAM than its model has, by the driver's report `vram_bytes` (0: none).
+bool is_converted(const std::optional<GpuModel>& model, std::uint64_t vram_bytes);
+
 /// A GPU of a machine.
 struct GpuAt {
   std::string address;

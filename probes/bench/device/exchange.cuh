@@ -89,6 +89,14 @@ __device__ inline void get_two(const u64* line, u64* first, u64* second) {
   asm volatile("ld.volatile.global.v2.u64 {%0, %1}, [%2];" : "=l"(*first), "=l"(*second) : "l"(line) : "memory");
 }
 
+/// True in all lanes if `in_time` is. What a lane acquired before is then visible to all of them: a vote alone orders
+/// no memory.
+__device__ inline bool all_in_time(bool in_time) {
+  const bool all = __all_sync(~0U, in_time);
+  __syncwarp();
+  return all;
+}
+
 /// Sends a round: `mine` receives the acknowledgements, `theirs` the data. Each lane has two words per round.
 __device__ inline bool send_round(Mailbox* mine, Mailbox* theirs, u64 round, u32 protocol, u64 key, u64 limit_ns) {
   const u32 lane = threadIdx.x;
@@ -112,8 +120,7 @@ __device__ inline bool send_round(Mailbox* mine, Mailbox* theirs, u64 round, u32
   }
   __syncwarp();
   if (lane == 0 && protocol != kLl && protocol != kLl128) store_release(&theirs->flag, round);
-  const bool in_time = lane != 0 || reaches(&mine->acknowledge, round, limit_ns);
-  return __all_sync(~0U, in_time);
+  return all_in_time(lane != 0 || reaches(&mine->acknowledge, round, limit_ns));
 }
 
 /// Waits for a round and checks its data, in this same kernel.
@@ -139,7 +146,7 @@ __device__ inline bool receive_round(Mailbox* mine, Mailbox* theirs, u64 round, 
   } else {
     in_time = lane != 0 || reaches(&mine->flag, round, limit_ns);
   }
-  if (!__all_sync(~0U, in_time)) return false;
+  if (!all_in_time(in_time)) return false;
   const Mailbox* owner = protocol == kPull ? theirs : mine;
   if (protocol == kPush || protocol == kPull) {
     first = owner->payload[2 * lane];

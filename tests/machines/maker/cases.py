@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: MIT
 """Machines that differ from a healthy one by one gate of hardware, firmware or boot, which doctor must name first."""
 
+import copy
+
 from .cards import RTX2080TI, RTX3090, RTX4090, gpu
 from .config_space import MIB
 from .driver_answer import answers, command, informations
 from .installed import (KERNEL, board, efi, headers, installed, kernel_image, kernel_log, load_lines, modules, mounted,
                         packages)
 from .machines import IDLE, REDIRECT, Machine, amd_common, host_bridge, iommu_devices, nvme
+from .stock import NOBLE, stock, ubuntu, ubuntu_driver
 from .topology import (AMD_ZEN2_PORT, INTEL_PEG_PORT, INTEL_XEON_PORT, MEM64, PEX88096_DOWN, PEX88096_UP, VIRTUAL_PORT, Bridge,
                        Function, RootComplex)
 
@@ -205,9 +208,9 @@ def converted_48g():
     return Machine(name, "Two RTX 4090 converted to 48 GB", "field-notes.md section 1, hard limits (4090 48 GB has a 32 GiB BAR: "
                    "aikitoria issue 14), tinygrad issue 36", epyc(), "identity",
                    installed() | TWO_4090 | IVHD | {"commands/nvidia-smi-q.json": command(["nvidia-smi", "-q"], smi)},
-                   "bar1-size", "BAR1 is 32 GiB, the most the chip offers, and cannot cover 48 GiB of VRAM",
+                   "bar1-size", "BAR1 is 32 GiB, the most the chip offers, and cannot cover 48 GiB of VRAM: a build with dynamic BAR1 may",
                    ["the PCI id is that of the 24 GB card: only the driver tells the VRAM",
-                    "the output of nvidia-smi -q holds only what this case is about"], False, outlook="impossible")
+                    "the output of nvidia-smi -q holds only what this case is about"], False, outlook="person")
 
 
 def guest_tree(**card_options):
@@ -264,6 +267,77 @@ def proxmox():
                    outlook="person", blocked_by="boot-loader")
 
 
+# ---- hardware that decides less, or more, than the registers say ----
+
+
+def converted_48g_allowed():
+    name = "rtx4090-48g-x2-allowed"
+    smi = converted_48g().files["commands/nvidia-smi-q.json"]
+    allowed = ("schema: p2pd.catalogue/2\nallowed:\n  Duanyll/595.71.05-p2p-48g:\n"
+               "    base_commit: 51edebee79919b54f498c19a0be31982cd97646e\n    commit: 23b7fb8244e1c4d62ae374cbdbd41756364241bd\n"
+               "    runfile_sha256: 36203b8960b7e49c8a42f6ba1f5863cde34a05e93d2b24b798af06dd846f6b82\n")
+    files = stock(NOBLE, "quiet iommu=pt", ubuntu_driver(
+        NOBLE, "570.133.20", "Sun Mar 23 12:51:43 UTC 2025", "gcc version 13.3.0 (Ubuntu 13.3.0-6ubuntu2~24.04) ",
+        "570.133.20-0ubuntu0.24.04.1"))
+    return Machine(name, "Two RTX 4090 converted to 48 GB, a build with dynamic BAR1 allowed", "field-notes.md, After ready (48 GB 4090 "
+                   "work with dynamic BAR1)", epyc(), "identity", files | TWO_4090 | IVHD | board() | {
+                       "etc/p2pd/catalogue.d/allowed.yaml": allowed, "commands/nvidia-smi-q.json": smi}, "nvidia-driver",
+                   "BAR1 has its largest size, and the allowed build maps it piece by piece: the distribution's driver gives no P2P", (),
+                   False)
+
+
+def bar1_refused():
+    name, small = "rtx4090-x2-bar1-refused", dict(bar1=256 * MIB)
+    log = [f"3|pci 0000:02:00.0: BAR 1 [mem size 0x{size:x} 64bit pref]: can't assign; no space" for size in (64 << 30, 32 << 30, 16 << 30)]
+    return Machine(name, "Two RTX 4090, Linux found no space for one BAR1", "field-notes.md section 2 (mapping of buffer object failed), "
+                   "signature bar-no-space", epyc(port("01.1", card()), port("03.1", card(**small), number=2)), "identity",
+                   installed() | TWO_4090 | IVHD | kernel_log(*load_lines(), *log), "bar1-size",
+                   "the tree of resources shows room, but Linux has tried 32 GiB and found none",
+                   ["what is reserved there is not in /proc/iomem"], False, outlook="person")
+
+
+def vbios_sizes():
+    name = "rtx4090-x2-vbios-sizes"
+    model = copy.copy(RTX4090)
+    model.largest_bar1 = 8 << 30
+    limited = card(model, bar1=8 << 30)
+    return Machine(name, "Two RTX 4090, the vBIOS of one offers 8 GiB of BAR1 at most", "field-notes.md section 1, hard limits (a "
+                   "vBIOS caps BAR1: aikitoria issue 22, club-3090 issue 734)", epyc(port("01.1", card()), port("03.1", limited, number=2)), "identity", installed() | TWO_4090 | IVHD, "bar1-size",
+                   "the chip can do 32 GiB, the vBIOS of 02:00.0 offers 8: an update of the vBIOS is the operator's",
+                   ["the other card offers 32 GiB"], False, outlook="person")
+
+
+def acs_argument_ignored():
+    name = "rtx4090-x2-acs-left"
+    down = [port(f"{slot:02x}.0", card(), PEX88096_DOWN, slot, acs=REDIRECT) for slot in (0, 4)]
+    up = Bridge("00.0", PEX88096_UP, *down, link=(4, 16))
+    tree = [RootComplex(0x00, *amd_common(0x1480, 0x1481, 0x1482, "Starship/Matisse")[:2], port("01.1", [up]), numa=0,
+                        above4g=0x20000000000)]
+    kernel = "6.11.0-26-generic"
+    hwe = ubuntu("ubuntu24", kernel, "x86_64-linux-gnu-gcc-13 (Ubuntu 13.3.0-6ubuntu2~24.04) 13.3.0", 13, "6.11.0-26.26~24.04.1",
+                 "#26~24.04.1-Ubuntu SMP PREEMPT_DYNAMIC Thu Apr 17 19:20:47 UTC 2")
+    files = stock(hwe, "quiet iommu=pt pci=disable_acs_redir=0000:02:00.0;0000:02:04.0", ubuntu_driver(
+        hwe, "570.133.20", "Sun Mar 23 12:51:43 UTC 2025", "gcc version 13.3.0 (Ubuntu 13.3.0-6ubuntu2~24.04) ",
+        "570.133.20-0ubuntu0.24.04.1"))
+    return Machine(name, "Two RTX 4090 below a switch, Linux 6.11 leaves the firmware's ACS redirect despite its argument",
+                   "Linux 9cf8a952d57b (6.15, 6.14.2, 6.13.11, 6.12.23)", tree, "identity",
+                   files | informations(("0000:03:00.0", RTX4090), ("0000:04:00.0", RTX4090)) | IVHD | board(),
+                   "acs-redirection", "the kernel was asked to clear both ports, and the bits of the firmware stayed: p2pd clears them itself",
+                   ["ACS control of both downstream ports is what the firmware set"], False)
+
+
+def apic_ids():
+    name = "rtx4090-x2-apic-256"
+    files = installed("quiet") | TWO_4090 | IVHD | board("Supermicro", "H12DSG-O-CPU", cpus="0-113")
+    files["proc/cpuinfo"] = "".join(
+        f"processor\t: {cpu}\nvendor_id\t: AuthenticAMD\ncpu family\t: 25\napicid\t\t: {cpu if cpu < 112 else cpu - 112 + 0x100}\n"
+        "flags\t\t: fpu msr apic sse2 ht lm x2apic avx2\naddress sizes\t: 48 bits physical, 48 bits virtual\n\n" for cpu in range(114))
+    return Machine(name, "Two RTX 4090, two of 114 CPUs with APIC IDs of 256 and more", "field-notes.md, third look (CPU 112 had 0x100)",
+                   epyc(), "DMA-FQ", files, "iommu",
+                   "the IOMMU translates; it must not be off, since two CPUs start only with its interrupt remapping", (), False)
+
+
 def cases():
     return [healthy(), above4g_off(), switch_window(), no_address(), switch_acs(), acs_elsewhere(), iommu_default(), iommu_asked(), many_cpus(),
-            link_x4(), gen1_slot(), lost_card(), mixed(), turing(), converted_48g(), guest(), vfio(), proxmox()]
+            link_x4(), gen1_slot(), lost_card(), mixed(), turing(), converted_48g(), guest(), vfio(), proxmox(),
+            converted_48g_allowed(), bar1_refused(), vbios_sizes(), acs_argument_ignored(), apic_ids()]
