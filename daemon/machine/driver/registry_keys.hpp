@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
 namespace p2pd {
 
-// Keys of NVreg_RegistryDwords. Their values changed at driver 575, and two popular ones do nothing there.
+// Keys of NVreg_RegistryDwords. Their values changed at driver 575, and two popular ones do nothing there. What the
+// driver makes of them is in tests/driver_answers.yaml, obtained from its own code; driver_answers_test compares.
 
 /// Reason why `key`=`value` does not have its intended effect in a driver of this major version; empty: nothing is
 /// known against it.
@@ -14,6 +16,22 @@ std::string wrong_registry_key(std::string_view key, std::string_view value, int
 
 /// Checks for a key whose effect is not confirmed in the source: only for a plan with `experimental: true`.
 bool is_experimental_key(std::string_view key);
+
+/// What makes a driver map all VRAM of a GPU into BAR1 ("static BAR1"), which P2P over BAR1 needs.
+enum class StaticBar1 {
+  automatic,  ///< it does so by itself
+  forced,     ///< key RMForceStaticBar1=1 of this GPU
+  impossible  ///< nothing: with that key, the GPU would not start; or peers could not be mapped
+};
+/// Sizes in bytes.
+struct StaticBar1Sizes {
+  std::uint64_t bar1 = 0;
+  std::uint64_t vram = 0;     ///< of the chips on the card
+  std::uint64_t clients = 0;  ///< most of it that clients of the driver can have
+  bool console = false;       ///< a framebuffer of the firmware is at the start of BAR1
+};
+/// For P2P over BAR1 alone, without the mailbox, in a driver of this major version.
+StaticBar1 static_bar1(int major, const StaticBar1Sizes& sizes);
 
 /// Checks for a key that p2pd knows something about.
 bool is_known_key(std::string_view key);
