@@ -50,8 +50,8 @@ nlohmann::json running_value(const Host& host, const std::string& module, const 
 /// itself.
 Result<std::string> not_concerned(const Host& host, const Parameters& given) {
   const std::string entry = given.value("entry", std::string(kNoEntry));
-  if (entry == kNoEntry || given.contains("options") || given.contains("registry_dwords")) return std::string();
   if (is_stock(entry)) return TRY(stock_p2p(host, entry)).why_not;
+  if (entry == kNoEntry || given.contains("options") || given.contains("registry_dwords")) return std::string();
   if (TRY(is_stock_p2p_configured(host)))
     return std::string("NVIDIA's own modules are used, with the options that they need");
   if (entry == kChosenEntry)

@@ -91,6 +91,31 @@ StaticBar1 static_bar1(int major, const StaticBar1Sizes& sizes) {
   return StaticBar1::impossible;
 }
 
+PeerPath likely_path(const PeerSettings& s) {
+  const bool before = s.major < kSplit;
+  const bool blackwell = s.architecture == "Blackwell";
+  const bool kept_static = s.force_static == 1U || (s.force_static != 0U && static_bar1(s.major, s.sizes) == StaticBar1::automatic);
+  const std::uint32_t pcie_type = s.pcie_type.value_or(0), force_type = s.force_type.value_or(s.patched && before ? 2 : 0);
+  PeerPath path;
+  if (before)
+    path.mailbox = force_type != 2;
+  else
+    path.mailbox = !s.patched && (!blackwell || pcie_type == 0 || force_type >= 2);
+  if (path.mailbox && !s.patched && !before && pcie_type == 1)
+    path.doubt = "RMPcieP2PType=1 leaves the mailbox out, and these chips have no P2P over BAR1 in NVIDIA's own modules";
+  else if (path.mailbox && s.chip != "GA102")
+    path.doubt = "it takes the mailbox, which works on GA102 alone among GeForce chips";
+  else if (!path.mailbox && !s.patched && !blackwell)
+    path.doubt = "NVIDIA's own modules refuse to map BAR1 of a peer before RTX 50";
+  else if (!path.mailbox && s.sizes.bar1 < s.sizes.clients)
+    path.doubt = "BAR1 is smaller than the VRAM: mappings are refused, or the mailbox is used without being there";
+  else if (!path.mailbox && s.major >= 570 && before && s.sizes.console)
+    path.doubt = "a framebuffer at the start of BAR1 shifts the VRAM by 32 MiB, and the mapping of a peer wants 512";
+  else if (!path.mailbox && blackwell && !s.patched && !kept_static)
+    path.doubt = "BAR1 does not map all VRAM at once: the driver falls back to the mailbox, and says OK all the same";
+  return path;
+}
+
 bool is_known_key(std::string_view key) {
   return is_experimental_key(key) || key == "PeerMappingOverride" ||
          std::ranges::find(kWrongKeys, key, &WrongKey::key) != std::end(kWrongKeys);

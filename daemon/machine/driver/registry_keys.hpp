@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -32,6 +33,20 @@ struct StaticBar1Sizes {
 };
 /// For P2P over BAR1 alone, without the mailbox, in a driver of this major version.
 StaticBar1 static_bar1(int major, const StaticBar1Sizes& sizes);
+
+/// What decides how a driver that says OK reaches a GPU's memory over PCIe. Keys that are not set are nullopt.
+struct PeerSettings {
+  int major = 0;         ///< version of the driver
+  bool patched = false;  ///< a build that has P2P over BAR1 between GeForce cards; else NVIDIA's own modules
+  std::string chip, architecture;
+  std::optional<std::uint32_t> force_type, pcie_type, force_static;  ///< RMForceP2PType, RMPcieP2PType, RMForceStaticBar1
+  StaticBar1Sizes sizes;
+};
+struct PeerPath {
+  bool mailbox = false;  ///< else BAR1
+  std::string doubt;     ///< reason why nothing is mapped although the driver says OK; empty: none is known
+};
+PeerPath likely_path(const PeerSettings& settings);
 
 /// Checks for a key that p2pd knows something about.
 bool is_known_key(std::string_view key);

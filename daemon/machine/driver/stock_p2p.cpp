@@ -9,8 +9,6 @@
 
 #include "base/units.hpp"
 #include "base/version.hpp"
-#include "machine/driver/registry_keys.hpp"
-#include "machine/hardware/bar1.hpp"
 #include "machine/hardware/nvidia_procfs.hpp"
 #include "machine/hardware/vram.hpp"
 #include "machine/modules/default_kernel.hpp"
@@ -42,15 +40,6 @@ std::uint64_t size_of(const Bar1& bar1) {
   return bar1.covers_vram() ? bar1.range->length : bar1.goal_bytes().value_or(0);
 }
 
-/// Sizes that decide how the driver maps the VRAM of `gpu`. The card has whole GiB of it; clients get less than the
-/// driver reports.
-StaticBar1Sizes sizes_of(const Host& host, const Bar1& gpu) {
-  const std::uint64_t gib = kMiB << 10;
-  const std::uint64_t vram = (gpu.vram_bytes().value_or(0) + gib - 1) / gib * gib;
-  const bool console = host.line("/sys/bus/pci/devices/" + gpu.gpu->address + "/boot_vga").value_or("") == "1";
-  return {size_of(gpu), vram, gpu.told_bytes > 0 ? gpu.told_bytes : vram - kMiB, console};
-}
-
 /// Reason why P2P over BAR1 is not in these modules, or not for these GPUs; empty: it is.
 std::string no_bar1_p2p(const Host& host, const Gpus& gpus, const NvidiaVersion& driver, std::uint32_t major) {
   for (const Bar1& gpu : gpus) {
@@ -61,7 +50,7 @@ std::string no_bar1_p2p(const Host& host, const Gpus& gpus, const NvidiaVersion&
       return fmt::format("BAR1 of {} cannot cover its VRAM", address);
     if (major != 570 && major < 580)
       return fmt::format("of NVIDIA's own modules 570, 580 and later have P2P over BAR1; {} is installed", driver.version);
-    if (static_bar1(static_cast<int>(major), sizes_of(host, gpu)) == StaticBar1::impossible)
+    if (static_bar1(static_cast<int>(major), static_bar1_sizes(host, gpu)) == StaticBar1::impossible)
       return fmt::format("BAR1 of {} has no room for its VRAM beside the firmware's framebuffer", address);
   }
   return {};
@@ -89,6 +78,15 @@ nlohmann::json mailbox_keys(const Host& host) {
 
 }  // namespace
 
+/// The card has whole GiB of VRAM; clients get less, and no more than the driver reports. The firmware's framebuffer is on the
+/// boot VGA device, if there is one: it counts there.
+StaticBar1Sizes static_bar1_sizes(const Host& host, const Bar1& gpu) {
+  const std::uint64_t gib = kMiB << 10;
+  const std::uint64_t vram = (gpu.vram_bytes().value_or(0) + gib - 1) / gib * gib;
+  const bool console = host.line("/sys/bus/pci/devices/" + gpu.gpu->address + "/boot_vga").value_or("") == "1";
+  return {size_of(gpu), vram, gpu.told_bytes > 0 ? std::min(gpu.told_bytes, vram - kMiB) : vram - kMiB, console};
+}
+
 Result<nlohmann::json> with_static_bar1(const Host& host, nlohmann::json keys, std::uint32_t major,
                                         const nlohmann::json& more) {
   keys.erase(kForceStatic);
@@ -96,7 +94,7 @@ Result<nlohmann::json> with_static_bar1(const Host& host, nlohmann::json keys, s
   const std::vector<PciDevice> devices = TRY(pci_devices(host));
   for (const Bar1& gpu : TRY(bar1_of_gpus(host, devices, told_vram_bytes(host)))) {
     const bool forced = gpu.carries_p2p() && gpu.vram_bytes() &&
-                        static_bar1(static_cast<int>(major), sizes_of(host, gpu)) == StaticBar1::forced;
+                        static_bar1(static_cast<int>(major), static_bar1_sizes(host, gpu)) == StaticBar1::forced;
     if (!forced) continue;
     keys[device_key(gpu.gpu->address, kForceStatic)] = 1;
     for (const auto& [key, value] : more.items()) keys[device_key(gpu.gpu->address, key)] = value;

@@ -7,6 +7,8 @@
 #include "base/host.hpp"
 #include "base/parameters.hpp"
 #include "base/result.hpp"
+#include "machine/driver/registry_keys.hpp"
+#include "machine/hardware/bar1.hpp"
 
 namespace p2pd {
 
@@ -30,6 +32,9 @@ Result<StockP2p> stock_p2p(const Host& host, std::string_view entry);
 
 /// Checks that one of the two can be enabled and modprobe gives module nvidia its options.
 Result<bool> is_stock_p2p_configured(const Host& host);
+
+/// Sizes that decide how a driver maps the VRAM of `gpu`, BAR1 as it is or as the driver will make it.
+StaticBar1Sizes static_bar1_sizes(const Host& host, const Bar1& gpu);
 
 /// `keys` and those that let a driver of this version map all VRAM into BAR1: RMForceStaticBar1=1, and `more` keys, for
 /// each GPU that takes part and needs it. The GPUs that it would keep from starting are in no key.
