@@ -52,9 +52,6 @@ json answer(const std::string& tree, int release, const std::string& chip, const
   return nullptr;
 }
 
-/// The release of the table that decides as this one does.
-int asked_release(int major) { return major >= 590 ? 595 : major >= 575 ? 580 : major; }
-
 const char* architecture_of(const std::string& chip) {
   return chip == "GB202" ? "Blackwell" : chip == "AD102" ? "Ada" : "Ampere";
 }
@@ -84,6 +81,17 @@ struct Machine : test::MadeBus {
   }
   Machine& boot_vga(int number) {
     file(fmt::format("sys/bus/pci/devices/0000:0{}:00.0/boot_vga", number), "1\n");
+    return *this;
+  }
+  /// Says by screen_info that the firmware's framebuffer is at this address; 0: there is none.
+  Machine& framebuffer(std::uint64_t base) {
+    std::string info(4096, '\0');
+    info[0x0f] = '\x70';
+    for (std::size_t i = 0; i < 4; ++i) {
+      info[0x18 + i] = static_cast<char>(base >> 8 * i);
+      info[0x3a + i] = static_cast<char>(base >> (32 + 8 * i));
+    }
+    file("sys/kernel/boot_params/data", info);
     return *this;
   }
   StockP2p stock(std::string_view entry) {
@@ -258,8 +266,16 @@ TEST_CASE("driver answers: static BAR1 is forced for the GPUs that need it, neve
   CHECK(Machine("595.45.04").card(k3090, 32, 24576).card(k3090, 32, 24576).static_keys(595).empty());  // automatic
   CHECK(Machine("595.45.04").card(k5090, 32, 32607).card(k5090, 0, 32607).static_keys(595) ==
         json{{"0000:01:00.0/RMForceStaticBar1", 1}});  // 256 MiB of BAR1
+  const json second{{"0000:02:00.0/RMForceStaticBar1", 1}};
   Machine console("595.45.04");
-  CHECK(console.card(k5090, 32, 32607).card(k5090, 32, 32607).boot_vga(1).static_keys(595) ==
-        json{{"0000:02:00.0/RMForceStaticBar1", 1}});
+  console.card(k5090, 32, 32607).card(k5090, 32, 32607);
+  CHECK(console.framebuffer(0x2000000000 + 64 * test::kGiB + (1 << 20)).static_keys(595) == second);  // in BAR1 of 01:00.0
   CHECK(console.stock(kStockEntry).why_not.find("0000:01:00.0 has no room") != std::string::npos);
+  CHECK(console.framebuffer(0xd0000000).static_keys(595) == both);  // of another device
+  CHECK(console.framebuffer(0).boot_vga(1).static_keys(595) == both);
+  Machine old_kernel("595.45.04");
+  old_kernel.card(k5090, 32, 32607).card(k5090, 32, 32607).boot_vga(1);
+  CHECK(old_kernel.static_keys(595) == both);
+  old_kernel.file("sys/class/graphics/fb0/name", "EFI VGA\n");
+  CHECK(old_kernel.static_keys(595) == second);
 }

@@ -40,6 +40,26 @@ std::uint64_t size_of(const Bar1& bar1) {
   return bar1.covers_vram() ? bar1.range->length : bar1.goal_bytes().value_or(0);
 }
 
+/// Checks for the firmware's framebuffer in BAR1, where the driver sees it: in screen_info, which the kernel keeps when
+/// another driver took the framebuffer over. Without that, a framebuffer counts for the boot VGA device.
+bool has_console(const Host& host, const Bar1& gpu) {
+  constexpr std::size_t kType = 0x0f, kBase = 0x18, kHighBase = 0x3a;  // of screen_info, the start of boot_params
+  constexpr char kVesa = 0x23, kEfi = 0x70;
+  const bool boot_vga = host.line("/sys/bus/pci/devices/" + gpu.gpu->address + "/boot_vga").value_or("") == "1";
+  const std::string info = host.files().read("/sys/kernel/boot_params/data").value_or("");
+  const auto names = host.names("/sys/class/graphics");
+  if (info.size() < kHighBase + 4)
+    return boot_vga && std::ranges::any_of(names, [](const std::string& name) { return name != "fbcon"; });
+  const auto word = [&](std::size_t at) {
+    std::uint64_t value = 0;
+    for (std::size_t i = 0; i < 4; ++i) value |= std::uint64_t{static_cast<unsigned char>(info[at + i])} << 8 * i;
+    return value;
+  };
+  const std::uint64_t base = word(kBase) | word(kHighBase) << 32;
+  const bool within = gpu.range && base >= gpu.range->first && base - gpu.range->first < gpu.range->length;
+  return base != 0 && (info[kType] == kVesa || info[kType] == kEfi) && (within || boot_vga);
+}
+
 /// Reason why P2P over BAR1 is not in these modules, or not for these GPUs; empty: it is.
 std::string no_bar1_p2p(const Host& host, const Gpus& gpus, const NvidiaVersion& driver, std::uint32_t major) {
   for (const Bar1& gpu : gpus) {
@@ -78,13 +98,12 @@ nlohmann::json mailbox_keys(const Host& host) {
 
 }  // namespace
 
-/// The card has whole GiB of VRAM; clients get less, and no more than the driver reports. The firmware's framebuffer is on the
-/// boot VGA device, if there is one: it counts there.
+/// The card has whole GiB of VRAM; clients get less, and no more than the driver reports.
 StaticBar1Sizes static_bar1_sizes(const Host& host, const Bar1& gpu) {
   const std::uint64_t gib = kMiB << 10;
   const std::uint64_t vram = (gpu.vram_bytes().value_or(0) + gib - 1) / gib * gib;
-  const bool console = host.line("/sys/bus/pci/devices/" + gpu.gpu->address + "/boot_vga").value_or("") == "1";
-  return {size_of(gpu), vram, gpu.told_bytes > 0 ? std::min(gpu.told_bytes, vram - kMiB) : vram - kMiB, console};
+  return {size_of(gpu), vram, gpu.told_bytes > 0 ? std::min(gpu.told_bytes, vram - kMiB) : vram - kMiB,
+          has_console(host, gpu)};
 }
 
 Result<nlohmann::json> with_static_bar1(const Host& host, nlohmann::json keys, std::uint32_t major,

@@ -2,9 +2,10 @@
 """Machines whose driver stays: what its options can do, and whose options they are. Facts: tests/driver_answers.yaml."""
 
 from .cards import RTX3090, RTX4090, RTX5090
-from .cases import IVHD, card, epyc, port
+from .cases import IVHD, QEMU_BOARD, card, epyc, guest_tree, port
 from .config_space import MIB
-from .driver_answer import answers
+from .driver_answer import answers, informations
+from .installed import installed
 from .machines import UBUNTU_GCC13, Machine
 from .proof_cases import FIRST, SECOND, by_hand, two_5090, works
 from .stock import NOBLE, stock, ubuntu_driver
@@ -63,5 +64,16 @@ def foreign_build():
         "driver-peers", "the driver is replaced first: the options of another build are not those of this one", (), False)
 
 
+def guest_without_a_build():
+    files = {path: content for path, content in installed("quiet").items() if not path.startswith(("usr/bin/apt", "usr/bin/dpkg", "var/lib/dpkg"))}
+    return Machine(
+        "rtx4090-x2-guest-fedora", "Two RTX 4090 passed through to a virtual machine with Fedora",
+        "field-notes.md section 2 (CNS inside VM)", guest_tree(model=RTX4090), None,
+        files | informations((FIRST, RTX4090), (SECOND, RTX4090)) | QEMU_BOARD | {
+            "etc/os-release": 'NAME="Fedora Linux"\nVERSION_ID=43\nID=fedora\nPRETTY_NAME="Fedora Linux 43"\n'},
+        "virtualization", "p2pd has no driver for this distribution that is made to give P2P, and others ask the emulated chipset",
+        (), False, outlook="person")
+
+
 def option_cases():
-    return [ga102_small_bar1(), blackwell_580(), bridged(), foreign_build()]
+    return [guest_without_a_build(), ga102_small_bar1(), blackwell_580(), bridged(), foreign_build()]
