@@ -117,7 +117,8 @@ TEST_CASE("driver answers: the path that p2pd expects, and whether it is mapped"
   for (const json& row : table()["answers"]) {
     if (row["says"] != "OK" || (row["tree"] == "cmpunlocker/p2p-bar1" && row["keys"]["PT"] == 2)) continue;
     std::vector<json> all_keys = {row["keys"]};
-    for (const auto& [key, value] : row.value("harmless", json::object()).items()) {
+    const json harmless = row.value("harmless", json::object());
+    for (const auto& [key, value] : harmless.items()) {
       all_keys.push_back(row["keys"]);
       all_keys.back()[key] = value;
     }
@@ -160,7 +161,8 @@ TEST_CASE("driver answers: keys that are called wrong, and keys that are not") {
 
 TEST_CASE("driver answers: each build of the catalogue gives P2P by what it sets, and takes no NVLink away") {
   int asked = 0;
-  for (const CatalogueEntry& entry : parse_catalogue({shipped_catalogue()}).value().entries) {
+  const Catalogue shipped = parse_catalogue({shipped_catalogue()}).value();
+  for (const CatalogueEntry& entry : shipped.entries) {
     CAPTURE(entry.id);
     const int major = static_cast<int>(parse_version(entry.base_version)->front());
     const std::string tree = entry.id.substr(0, entry.id.find("-on-"));
@@ -188,9 +190,11 @@ TEST_CASE("driver answers: each build of the catalogue gives P2P by what it sets
 
 TEST_CASE("driver answers: no shipped plan sets a key that is wrong, or loses NVLink") {
   int keys = 0;
-  for (const char* name : {"driver-update", "geforce-p2p", "p2p-atomics", "verify", "workstation"})
-    for (const json& step : yaml_of(fmt::format("config/plans/{}.yaml", name)).value("steps", json::array()))
-      for (const auto& [key, value] : step.value("with", json::object()).value("registry_dwords", json::object()).items())
+  for (const char* name : {"driver-update", "geforce-p2p", "p2p-atomics", "verify", "workstation"}) {
+    const json plan = yaml_of(fmt::format("config/plans/{}.yaml", name));
+    for (const json& step : plan.value("steps", json::array())) {
+      const json dwords = step.value("with", json::object()).value("registry_dwords", json::object());
+      for (const auto& [key, value] : dwords.items())
         for (const int release : {565, 570, 580, 595}) {
           CAPTURE(name, key, release);
           CHECK(wrong_registry_key(key, value.dump(), release).empty());
@@ -198,6 +202,8 @@ TEST_CASE("driver answers: no shipped plan sets a key that is wrong, or loses NV
           if (key == "ForceP2P") CHECK(answer("stock", 595, "GB202", {{"FP", value}, {"PT", 1}})["atomics"] == "OK");
           ++keys;
         }
+    }
+  }
   CHECK(keys > 0);
 }
 
