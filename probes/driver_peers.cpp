@@ -13,8 +13,8 @@
 #include <set>
 #include <sstream>
 
-#include "base/probe.hpp"
 #include "base/json_members.hpp"
+#include "base/probe.hpp"
 #include "base/signatures.hpp"
 #include "base/version.hpp"
 #include "machine/driver/machine.hpp"
@@ -225,14 +225,13 @@ Result<void> doubt_mapping(const Host& host, const std::vector<PciDevice>& devic
     const bool patched = own || !number_of(keys, address, "ForceP2P");
     StaticBar1Sizes sizes = static_bar1_sizes(host, gpu);
     sizes.bar1 = gpu.range->length;
-    const PeerPath path = likely_path({static_cast<int>(version->front()), patched, gpu.model->chip,
-                                       gpu.model->architecture, number_of(keys, address, "RMForceP2PType"),
-                                       number_of(keys, address, "RMPcieP2PType"),
-                                       number_of(keys, address, "RMForceStaticBar1"), sizes});
+    const PeerPath path =
+        likely_path({static_cast<int>(version->front()), patched, gpu.model->chip, gpu.model->architecture,
+                     number_of(keys, address, "RMForceP2PType"), number_of(keys, address, "RMPcieP2PType"),
+                     number_of(keys, address, "RMForceStaticBar1"), sizes});
     if (path.doubt.empty()) continue;
-    finding.facts["warnings"].push_back(
-        fmt::format("{}: OK may come without a mapping{}: {}", address,
-                    patched ? "" : " if these modules are NVIDIA's own", path.doubt));
+    finding.facts["warnings"].push_back(fmt::format("{}: OK may come without a mapping{}: {}", address,
+                                                    patched ? "" : " if these modules are NVIDIA's own", path.doubt));
     return {};  // one says enough: the settings are mostly the same for all
   }
   return {};

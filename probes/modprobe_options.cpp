@@ -9,6 +9,7 @@
 
 #include "base/probe.hpp"
 #include "machine/catalogue/staging.hpp"
+#include "machine/driver/driver_install.hpp"
 #include "machine/driver/driver_options.hpp"
 #include "machine/driver/stock_p2p.hpp"
 #include "machine/hardware/nvidia_procfs.hpp"
@@ -23,7 +24,8 @@ constexpr Parameter kParameters[] = {
     {"options", Parameter::Type::object, false, "option name to value, a string or an integer"},
     {"registry_dwords", Parameter::Type::object, false, "key to integer, in NVreg_RegistryDwords of module nvidia"},
     {"entry", Parameter::Type::string, false,
-     "FORK/BRANCH of a catalogue entry, chosen, none, or NVIDIA's own modules, stock or stock-mailbox: adds its options"},
+     "FORK/BRANCH of a catalogue entry, chosen, none, or NVIDIA's own modules, stock or stock-mailbox: adds its "
+     "options"},
     {"experimental", Parameter::Type::boolean, false, "allows keys whose effect is not known from the source"},
 };
 
@@ -46,6 +48,15 @@ nlohmann::json running_value(const Host& host, const std::string& module, const 
   return value ? nlohmann::json(*value) : nlohmann::json(nullptr);
 }
 
+/// True for open modules that somebody installed by hand: they stay if P2P works with them. Those of packages, and
+/// proprietary ones, are replaced before the options of another build matter.
+bool stays(const Host& host) {
+  const auto loaded = nvidia_version(host);
+  const auto install = installed_driver(host);
+  const bool packaged = install && install->packaged_modules();
+  return loaded ? loaded->open && !packaged : install && install->runfile.installed && !packaged;
+}
+
 /// Reason why the options of `entry` do not concern the installed driver; empty: they do, or the plan sets options
 /// itself.
 Result<std::string> not_concerned(const Host& host, const Parameters& given) {
@@ -56,11 +67,8 @@ Result<std::string> not_concerned(const Host& host, const Parameters& given) {
     return std::string("NVIDIA's own modules are used, with the options that they need");
   if (entry == kChosenEntry)
     return std::string("no driver build is chosen: the options of the installed one are not known");
-  const CatalogueEntry wanted = TRY(staged_entry(TRY(catalogue(host)), given));
-  const auto build = installed_build(host);
-  const bool installed = build && build->commit == wanted.commit &&
-                         (build->release.empty() || build->release == wanted.base_version);
-  return installed ? std::string() : "the installed modules are not those of " + entry + ": its options are not theirs";
+  if (installed_build(host) || !stays(host)) return std::string();
+  return "the installed modules are not those of " + entry + ": its options are not theirs";
 }
 
 Result<Finding> check(const Host& host, const Parameters& given) {

@@ -33,8 +33,8 @@ std::vector<std::string> not_in_force(const std::map<std::string, ModuleOption>&
   for (const auto& [name, option] : configured) {
     const auto running = params.find(name);
     const bool dwords = name.starts_with(kRegistryDwords);
-    const bool same = running != params.end() &&
-                      (dwords ? same_dwords(name, running->second, option.value) : same_value(running->second, option.value));
+    const bool same = running != params.end() && (dwords ? same_dwords(name, running->second, option.value)
+                                                         : same_value(running->second, option.value));
     nlohmann::json& fact = finding.facts["options"][name];
     fact = {{"configured", option.value}, {"running", nullptr}, {"source", option.source()}};
     if (running != params.end()) fact["running"] = running->second;

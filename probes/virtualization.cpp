@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // virtualization: GeForce GPUs are on a physical machine, or their hypervisor lets them exchange data.
 // A guest sees the GPUs, but not the ports above them: its host decides links, ACS and the IOMMU, and a missing
-// Resizable BAR capability says nothing about the card. A driver refuses P2P behind an emulated chipset (CNS), unless the
-// hypervisor put both GPUs into one clique, or P2P is forced: that comes before its look at the chipset. Every build of
-// the catalogue forces it, by its code or its registry keys, and so does stock_p2p; the proof then decides.
+// Resizable BAR capability says nothing about the card. A driver refuses P2P behind an emulated chipset (CNS), unless
+// the hypervisor put both GPUs into one clique, or P2P is forced: that comes before its look at the chipset. Every
+// build of the catalogue forces it, by its code or its registry keys, and so does stock_p2p; the proof then decides.
 // Reads the flag `hypervisor` of /proc/cpuinfo, /sys/class/dmi/id and configuration space.
 // Reference: src/basic/virt.c of systemd, which ranks these sources; hw/vfio/pci-quirks.c of QEMU (the clique).
 #include "machine/hardware/virtual_machine.hpp"
@@ -41,7 +41,8 @@ Gpus look_at(const std::vector<PciDevice>& devices) {
 }
 
 constexpr Parameter kParameters[] = {
-    {"entry", Parameter::Type::string, false, "FORK/BRANCH of the catalogue entry that will be installed, chosen or none"},
+    {"entry", Parameter::Type::string, false,
+     "FORK/BRANCH of the catalogue entry that will be installed, chosen or none"},
 };
 
 /// Driver that forces P2P here: the wanted build, or NVIDIA's own modules with options; empty: none.

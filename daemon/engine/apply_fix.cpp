@@ -48,7 +48,8 @@ bool Walk::refuses_trial(const Step& step) const {
 Result<bool> Walk::try_alternative() {
   bool spent = false;
   const auto on_trial = [](const Step& step) { return step.tried == Tried::now; };
-  auto trial = std::ranges::find_if(plan_.steps, [&](const Step& step) { return on_trial(step) && is_changed(step.id); });
+  auto trial =
+      std::ranges::find_if(plan_.steps, [&](const Step& step) { return on_trial(step) && is_changed(step.id); });
   if (trial == plan_.steps.end()) trial = std::ranges::find_if(plan_.steps, on_trial);
   if (trial != plan_.steps.end()) {
     const bool goes_on = trial->first && is_changed(trial->id);

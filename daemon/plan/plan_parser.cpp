@@ -194,11 +194,9 @@ Result<void> check_references(const Plan& plan, const StepNodes& nodes, const ya
                                               near.empty() ? "" : "; did you mean \"" + near + "\"?")));
         }
         const bool brought = step.kind == StepKind::requires_ || step.kind == StepKind::upkeep;  // met in plan order
-        const bool earlier = known->second < at[step.id];
-        if (names == &Step::spares ? !earlier : earlier || (names != &Step::after && !brought)) continue;
-        const char* what = names == &Step::spares ? "comes earlier: it is checked before the alternative"
-                           : word == step.id      ? "waits for itself"
-                                                  : "comes later: a cycle or the wrong order";
+        const bool any_order = names == &Step::spares || (names != &Step::after && !brought);
+        if (known->second < at[step.id] || any_order) continue;
+        const char* what = word == step.id ? "waits for itself" : "comes later: a cycle or the wrong order";
         return Failure(error_at(nodes, root, step, key, fmt::format("\"{}\" {}", word, what)));
       }
     }

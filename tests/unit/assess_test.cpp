@@ -2,6 +2,8 @@
 // Assessment of a plan: the state of each step, the best explanation, and the overall result.
 #include "plan/assess.hpp"
 
+#include <algorithm>
+
 #include "catch.hpp"
 #include "world.hpp"
 
@@ -142,6 +144,12 @@ TEST_CASE("assess: gates that an alternative spares fail nothing where it applie
       "  - {gate: after, title: t, check: now, with: {name: after}, after: [room]}\n"
       "  - {goal: p, title: t, check: proof, with: {name: p}, after: [told]}\n";
   const Facts hopeless{.holds = {"after"}, .impossible = {"room"}};
+  std::string earlier = plan;  // where the gate comes first, too
+  const std::size_t alternative = plan.find("  - {alternative"), room = plan.find("  - {gate: room");
+  std::rotate(earlier.begin() + static_cast<std::ptrdiff_t>(alternative),
+              earlier.begin() + static_cast<std::ptrdiff_t>(room),
+              earlier.begin() + static_cast<std::ptrdiff_t>(plan.find("  - {gate: after")));
+  CHECK(assessed(earlier, hopeless).kind("room") == "note");
   CHECK(assessed(plan, hopeless).outlook() == "person");  // "told" is one's
   CHECK(assessed(plan, hopeless).cause() == "told");
   CHECK(assessed(plan, hopeless).kind("room") == "note");

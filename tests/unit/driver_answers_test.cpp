@@ -31,7 +31,8 @@ const json& table() {
   return kTable;
 }
 
-const std::map<std::string, std::string> kKeys = {{"ForceP2P", "FP"}, {"RMForceP2PType", "FT"}, {"RMPcieP2PType", "PT"}};
+const std::map<std::string, std::string> kKeys = {
+    {"ForceP2P", "FP"}, {"RMForceP2PType", "FT"}, {"RMPcieP2PType", "PT"}};
 
 /// Keys of a plan or a build as the table has them; those that are no matter of the answer are left out.
 json short_keys(const json& dwords) {
@@ -63,8 +64,8 @@ std::optional<std::uint32_t> number(const json& keys, const char* key) {
 /// A machine with NVIDIA's own open modules of a version.
 struct Machine : test::MadeBus {
   explicit Machine(const std::string& version) {
-    file("proc/driver/nvidia/version",
-         "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  " + version + "  Release Build  (dvs-builder@host)\n");
+    file("proc/driver/nvidia/version", "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  " + version +
+                                           "  Release Build  (dvs-builder@host)\n");
     file("proc/sys/kernel/osrelease", "6.8.0-31-generic\n");
     file("sys/module/nvidia/version", version + "\n");
   }
@@ -74,7 +75,8 @@ struct Machine : test::MadeBus {
     gpu.bar1 = bar1_gib == 0 ? 256 * test::kMiB : bar1_gib * test::kGiB;
     gpu.sizes = {gpu.bar1};
     add_slot(++cards_, gpu);
-    if (told_mib > 0) told_ += fmt::format("GPU 00000000:0{}:00.0\n    FB Memory Usage\n        Total : {} MiB\n", cards_, told_mib);
+    if (told_mib > 0)
+      told_ += fmt::format("GPU 00000000:0{}:00.0\n    FB Memory Usage\n        Total : {} MiB\n", cards_, told_mib);
     file("commands/nvidia-smi-q.json",
          json{{"argv", {"nvidia-smi", "-q"}}, {"status", 0}, {"output", told_}, {"errors", ""}}.dump());
     return *this;
@@ -127,8 +129,13 @@ TEST_CASE("driver answers: the path that p2pd expects, and whether it is mapped"
         for (const json& keys : all_keys) {
           CAPTURE(row.dump(), release.dump(), chip.dump(), keys.dump());
           const std::uint64_t bar1 = row.value("bar1_mib", 32768U) * kMiB;
-          const PeerPath path = likely_path({release, row["tree"] != "stock", chip, architecture_of(chip),
-                                             number(keys, "FT"), number(keys, "PT"), number(keys, "SB"),
+          const PeerPath path = likely_path({release,
+                                             row["tree"] != "stock",
+                                             chip,
+                                             architecture_of(chip),
+                                             number(keys, "FT"),
+                                             number(keys, "PT"),
+                                             number(keys, "SB"),
                                              {bar1, 24576 * kMiB, 24000 * kMiB, row.contains("console_mib")}});
           if (!row.contains("mapped")) continue;
           const bool works = chip == "GA102" || row["over"] != "mailbox";  // by reports
@@ -149,7 +156,8 @@ TEST_CASE("driver answers: keys that are called wrong, and keys that are not") {
   for (const json& row : table()["answers"])
     for (const json& release : row["releases"]) {
       CAPTURE(row.dump(), release.dump());
-      if (row["says"] == "OK" && row.value("mapped", "") == "made" && row["over"] == "BAR1") CHECK_FALSE(wrong(row["keys"], release));
+      if (row["says"] == "OK" && row.value("mapped", "") == "made" && row["over"] == "BAR1")
+        CHECK_FALSE(wrong(row["keys"], release));
       const bool types = row["keys"].contains("FT") && row["keys"]["FT"] != 0;
       if (types && row["says"] == "OK" && row["over"] == "mailbox") CHECK(wrong(row["keys"], release));
     }
@@ -170,7 +178,8 @@ TEST_CASE("driver answers: each build of the catalogue gives P2P by what it sets
     CHECK_FALSE(entry.registry_dwords.contains("RMForceStaticBar1"));  // for all GPUs: see with_static_bar1()
     CHECK(keys.value("FT", 0) != 1);                                   // loses NVLink in every release
     CHECK((keys.empty() || keys.contains("FP")));                      // else the chipset is asked
-    for (const auto& [key, value] : entry.registry_dwords.items()) CHECK(wrong_registry_key(key, value.dump(), major).empty());
+    for (const auto& [key, value] : entry.registry_dwords.items())
+      CHECK(wrong_registry_key(key, value.dump(), major).empty());
     for (const auto& [key, value] : entry.registry_dwords_forbidden.items()) {
       const json refused = answer(tree, major, "AD102", short_keys({{key, value}}));
       if (!refused.is_null()) CHECK(refused["over"] == "mailbox");
@@ -215,7 +224,8 @@ TEST_CASE("driver answers: NVIDIA's own modules give P2P with the keys that are 
         Machine machine(version);
         const StockP2p stock = machine.card(device, 32, 0).card(device, 32, 0).stock(entry);
         const int major = static_cast<int>(parse_version(version)->front());
-        const json row = answer("stock", major, chip, short_keys(stock.options.value("registry_dwords", json::object())));
+        const json row =
+            answer("stock", major, chip, short_keys(stock.options.value("registry_dwords", json::object())));
         const bool gives = row.is_object() && row["says"] == "OK" && row["mapped"] == "made" &&
                            (row["over"] == "BAR1" || std::string(chip) == "GA102");
         CHECK(stock.why_not.empty() == (gives && row["over"] == (entry == kStockEntry ? "BAR1" : "mailbox")));
@@ -242,13 +252,31 @@ TEST_CASE("driver answers: the mailbox needs no room in BAR1, and GA102 on every
         json{{"ForceP2P", 0x11}, {"RMPcieP2PType", 2}});
 }
 
+TEST_CASE("driver answers: a driver that says OK without ForceP2P is not NVIDIA's own, and takes no mailbox") {
+  const auto why = [](const char* read, const char* nvlink) {
+    Machine machine("570.86.16");
+    machine.file(
+        "commands/p2p-bench-driver-peers.json",
+        json{{"argv", {"p2p-bench", "--driver-peers"}},
+             {"status", 0},
+             {"output", json{{"gpus", json::array()}, {"pairs", {{{"read", read}, {"nvlink", nvlink}}}}}.dump()},
+             {"errors", ""}}
+            .dump());
+    return machine.card(k3090, 32).card(k3090, 0).stock(kStockMailboxEntry).why_not;
+  };
+  CHECK(why("CNS", "NS").empty());
+  CHECK(why("OK", "OK").empty());  // over a bridge, which says nothing of PCIe
+  CHECK(why("OK", "NS") == "the loaded modules give P2P over BAR1: they are not NVIDIA's own");
+}
+
 TEST_CASE("driver answers: static BAR1 at both sides of each size") {
   const std::uint64_t vram = 24576, clients = 24000;
   for (const json& row : table()["static_bar1"])
     for (const json& release : row["releases"])
       for (const bool console : {false, true}) {
         CAPTURE(row.dump(), release.dump(), console);
-        const std::uint64_t least = row[console ? "offset" : "plain"].get<std::uint64_t>() + (row["above"] == "vram" ? vram : clients);
+        const std::uint64_t least =
+            row[console ? "offset" : "plain"].get<std::uint64_t>() + (row["above"] == "vram" ? vram : clients);
         const auto at = [&](std::uint64_t bar1) {
           return static_bar1(release, {bar1 * kMiB, vram * kMiB, clients * kMiB, console});
         };
@@ -275,7 +303,8 @@ TEST_CASE("driver answers: static BAR1 is forced for the GPUs that need it, neve
   const json second{{"0000:02:00.0/RMForceStaticBar1", 1}};
   Machine console("595.45.04");
   console.card(k5090, 32, 32607).card(k5090, 32, 32607);
-  CHECK(console.framebuffer(0x2000000000 + 64 * test::kGiB + (1 << 20)).static_keys(595) == second);  // in BAR1 of 01:00.0
+  CHECK(console.framebuffer(0x2000000000 + 64 * test::kGiB + (1 << 20)).static_keys(595) ==
+        second);  // in BAR1 of 01:00.0
   CHECK(console.stock(kStockEntry).why_not.find("0000:01:00.0 has no room") != std::string::npos);
   CHECK(console.framebuffer(0xd0000000).static_keys(595) == both);  // of another device
   CHECK(console.framebuffer(0).boot_vga(1).static_keys(595) == both);

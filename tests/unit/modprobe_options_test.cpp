@@ -195,9 +195,14 @@ patches:
 
 TEST_CASE("modprobe-options: registry keys of single GPUs have their own option") {
   Machine machine;
-  machine.put(kUser, "options nvidia NVreg_RegistryDwordsPerDevice=\"pci=0000:03:00.0;Mine=7;pci=0000:01:00.0;RMForceStaticBar1=0\"\n");
-  const auto with = [](const nlohmann::json& dwords) { return Parameters{{"module", "nvidia"}, {"registry_dwords", dwords}}; };
-  const Parameters both = with({{"ForceP2P", 0x11}, {"0000:01:00.0/RMForceStaticBar1", 1}, {"0000:02:00.0/RMForceStaticBar1", 1}});
+  machine.put(kUser,
+              "options nvidia "
+              "NVreg_RegistryDwordsPerDevice=\"pci=0000:03:00.0;Mine=7;pci=0000:01:00.0;RMForceStaticBar1=0\"\n");
+  const auto with = [](const nlohmann::json& dwords) {
+    return Parameters{{"module", "nvidia"}, {"registry_dwords", dwords}};
+  };
+  const Parameters both =
+      with({{"ForceP2P", 0x11}, {"0000:01:00.0/RMForceStaticBar1", 1}, {"0000:02:00.0/RMForceStaticBar1", 1}});
   REQUIRE(kModprobeOptions.validate(both));
   CHECK_FALSE(machine.passes(both));
   REQUIRE(fix.apply(machine.host, both));
@@ -240,14 +245,18 @@ TEST_CASE("modprobe-options: ForceP2P with atomics includes the one without") {
   CHECK_FALSE(machine.passes(atomics));
   REQUIRE(fix.apply(machine.host, atomics));
   CHECK(machine.passes(plain));
-  machine.put(kOurs, "# Written by p2pd; undone by `p2pctl revert`.\n# registry keys: ForceP2P=0x111\noptions nvidia NVreg_RegistryDwords=ForceP2P=0x111\n");
+  machine.put(kOurs,
+              "# Written by p2pd; undone by `p2pctl revert`.\n# registry keys: ForceP2P=0x111\noptions nvidia "
+              "NVreg_RegistryDwords=ForceP2P=0x111\n");
   REQUIRE(fix.apply(machine.host, plain));  // the other key is lacking
   CHECK((machine.passes(plain) && machine.passes(atomics)));
 }
 
 TEST_CASE("modprobe-options: a build's options are wanted once it is installed") {
   const Parameters with{{"module", "nvidia"}, {"entry", "aikitoria/580.105.08-p2p"}};
-  const Finding finding = test::MadeBus::look_at(kModprobeOptions, test::machine_path("rtx4090-x2-foreign-570-cns"), with).value();
+  const Finding finding =
+      test::MadeBus::look_at(kModprobeOptions, test::machine_path("rtx4090-x2-foreign-570-cns"), with).value();
   CHECK(finding.verdict == Verdict::not_applicable);
-  CHECK(finding.summary == "the installed modules are not those of aikitoria/580.105.08-p2p: its options are not theirs");
+  CHECK(finding.summary ==
+        "the installed modules are not those of aikitoria/580.105.08-p2p: its options are not theirs");
 }

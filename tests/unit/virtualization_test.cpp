@@ -89,7 +89,8 @@ TEST_CASE("virtualization: drivers refuse GeForce cards in a guest, unless they 
   CHECK(look(kGpu, none, none).verdict == Verdict::fail);
   const Finding built = machine.look({{"entry", "aikitoria/570.86.16-p2p"}}).value();
   CHECK(built.verdict == Verdict::not_applicable);
-  CHECK(built.summary.ends_with("; aikitoria/570.86.16-p2p gives P2P without asking about the chipset: the proof decides"));
+  CHECK(built.summary.ends_with(
+      "; aikitoria/570.86.16-p2p gives P2P without asking about the chipset: the proof decides"));
   CHECK(machine.look({{"entry", "chosen"}})->verdict == Verdict::fail);  // nothing was chosen
   machine.file("proc/sys/kernel/osrelease", "6.8.0-60-generic\n");
   machine.file("proc/driver/nvidia/version",

@@ -12,8 +12,8 @@
 namespace p2pd {
 namespace {
 
-/// RTX 5090 with builds of this major version and later: NCCL hung until both keys were set (noonghunna/club-3090, issues
-/// 873 and 875).
+/// RTX 5090 with builds of this major version and later: NCCL hung until both keys were set (noonghunna/club-3090,
+/// issues 873 and 875).
 constexpr int kPeerMapping = 595;
 
 /// Major version, 570 of "570.86.16"; 0 if it is no version.
@@ -53,8 +53,9 @@ Result<Parameters> with_driver_options(const Host& host, Parameters parameters) 
     add(parameters, "options", entry.module_options);
     const int major = major_of(entry.base_version);
     add(parameters, "registry_dwords",
-        TRY(with_static_bar1(host, entry.registry_dwords, static_cast<std::uint32_t>(major),
-                             major < kPeerMapping ? nlohmann::json::object() : nlohmann::json{{"PeerMappingOverride", 1}})));
+        TRY(with_static_bar1(
+            host, entry.registry_dwords, static_cast<std::uint32_t>(major),
+            major < kPeerMapping ? nlohmann::json::object() : nlohmann::json{{"PeerMappingOverride", 1}})));
     version = entry.base_version;
     for (const auto& [key, value] : entry.registry_dwords_forbidden.items())
       if (parameters["registry_dwords"].value(key, nlohmann::json()) == value)

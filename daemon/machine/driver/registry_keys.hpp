@@ -39,7 +39,8 @@ struct PeerSettings {
   int major = 0;         ///< version of the driver
   bool patched = false;  ///< a build that has P2P over BAR1 between GeForce cards; else NVIDIA's own modules
   std::string chip, architecture;
-  std::optional<std::uint32_t> force_type, pcie_type, force_static;  ///< RMForceP2PType, RMPcieP2PType, RMForceStaticBar1
+  std::optional<std::uint32_t> force_type, pcie_type,
+      force_static;  ///< RMForceP2PType, RMPcieP2PType, RMForceStaticBar1
   StaticBar1Sizes sizes;
 };
 struct PeerPath {

@@ -172,14 +172,14 @@ auto rank(const CatalogueEntry& entry, const EntryVerdict& verdict, const Machin
     return entry.architectures.at(generation) == "reported";
   });
   const int keeps_nvlink = entry.nvlink == "kept" ? 2 : entry.nvlink.empty() ? 1 : 0;
-  return std::tuple(verdict.fit != Fit::open,        // no question is open
-                    entry.of_this_machine,           // added by an administrator here
-                    harmless,                        // takes no GPU down
+  return std::tuple(verdict.fit != Fit::open,           // no question is open
+                    entry.of_this_machine,              // added by an administrator here
+                    harmless,                           // takes no GPU down
                     machine.nvlink ? keeps_nvlink : 0,  // bridged GPUs keep the faster path
-                    keeps_packages(entry, machine),  // smallest change; its build is tried before anything changes
-                    -static_cast<int>(verdict.fit),  // known to build
-                    kept,                            // same branch as the running driver, with its CUDA
-                    reported,                        // reports of data moved between such cards
+                    keeps_packages(entry, machine),     // smallest change; its build is tried before anything changes
+                    -static_cast<int>(verdict.fit),     // known to build
+                    kept,                               // same branch as the running driver, with its CUDA
+                    reported,                           // reports of data moved between such cards
                     version, entry.known());
 }
 

@@ -7,8 +7,10 @@
 
 #include <algorithm>
 
+#include "base/json_members.hpp"
 #include "base/units.hpp"
 #include "base/version.hpp"
+#include "machine/hardware/driver_answer.hpp"
 #include "machine/hardware/nvidia_procfs.hpp"
 #include "machine/hardware/vram.hpp"
 #include "machine/modules/default_kernel.hpp"
@@ -69,7 +71,8 @@ std::string no_bar1_p2p(const Host& host, const Gpus& gpus, const NvidiaVersion&
     if (!gpu.vram_bytes() || size_of(gpu) < *gpu.vram_bytes())
       return fmt::format("BAR1 of {} cannot cover its VRAM", address);
     if (major != 570 && major < 580)
-      return fmt::format("of NVIDIA's own modules 570, 580 and later have P2P over BAR1; {} is installed", driver.version);
+      return fmt::format("of NVIDIA's own modules 570, 580 and later have P2P over BAR1; {} is installed",
+                         driver.version);
     if (static_bar1(static_cast<int>(major), static_bar1_sizes(host, gpu)) == StaticBar1::impossible)
       return fmt::format("BAR1 of {} has no room for its VRAM beside the firmware's framebuffer", address);
   }
@@ -85,6 +88,20 @@ std::string no_mailbox(const Gpus& gpus) {
   if (std::ranges::none_of(gpus, [](const Bar1& gpu) { return may_be_geforce(gpu.model); }))
     return "NVIDIA's own driver gives P2P between these cards as it is";
   return {};
+}
+
+/// True if the loaded driver gives P2P over PCIe without ForceP2P: these are not NVIDIA's own modules, which ask a
+/// chipset that they do not know, and they do not take the mailbox.
+bool is_patched(const Host& host) {
+  const auto params = nvidia_params(host).value_or(std::map<std::string, std::string>());
+  for (const auto& [name, value] : params)
+    if (value.find("ForceP2P=") != std::string::npos) return false;
+  const auto answer = driver_answer(host);
+  if (!answer) return false;
+  const nlohmann::json& pairs = field_of(*answer, "pairs");
+  return std::ranges::any_of(pairs, [](const nlohmann::json& pair) {
+    return field_of(pair, "read") == "OK" && field_of(pair, "nvlink") != "OK";
+  });
 }
 
 /// Keys for the mailbox: RMPcieP2PType=1 of the user's files would leave it out.
@@ -141,12 +158,14 @@ Result<StockP2p> stock_p2p(const Host& host, std::string_view entry) {
   if (gpus.empty()) return refused("no NVIDIA GPU");
   if (entry == kStockMailboxEntry) {
     found.options = {{"registry_dwords", mailbox_keys(host)}};
-    return refused(no_mailbox(gpus));
+    std::string why = no_mailbox(gpus);
+    if (why.empty() && is_patched(host)) why = "the loaded modules give P2P over BAR1: they are not NVIDIA's own";
+    return refused(std::move(why));
   }
-  nlohmann::json keys = {{"ForceP2P", 0x11}};  // reads and writes
+  nlohmann::json keys = {{"ForceP2P", 0x11}};                                    // reads and writes
   keys[major < 580 ? "RMForceP2PType" : "RMPcieP2PType"] = major < 580 ? 2 : 1;  // BAR1 in place of the mailbox
-  found.options = {{"options", {{"NVreg_EnableResizableBar", 1}}},
-                   {"registry_dwords", TRY(with_static_bar1(host, std::move(keys), major, nlohmann::json::object()))}};
+  keys = TRY(with_static_bar1(host, std::move(keys), major, nlohmann::json::object()));
+  found.options = {{"options", {{"NVreg_EnableResizableBar", 1}}}, {"registry_dwords", std::move(keys)}};
   return refused(no_bar1_p2p(host, gpus, *installed, major));
 }
 

@@ -13,7 +13,7 @@
 namespace p2pd {
 
 // NVIDIA's own modules as installed, in place of a catalogue entry.
-inline constexpr std::string_view kStockEntry = "stock";                  ///< with their P2P over BAR1
+inline constexpr std::string_view kStockEntry = "stock";                 ///< with their P2P over BAR1
 inline constexpr std::string_view kStockMailboxEntry = "stock-mailbox";  ///< with their P2P over the mailbox
 inline bool is_stock(std::string_view entry) { return entry == kStockEntry || entry == kStockMailboxEntry; }
 

@@ -92,7 +92,8 @@ void add(Dwords& own, const nlohmann::json& wanted) {
     });
   }
   for (const auto& [key, value] : wanted.items()) {
-    const auto found = std::find_if(own.begin(), own.end(), [&, name = &key](const auto& one) { return one.first == *name; });
+    const auto found =
+        std::find_if(own.begin(), own.end(), [&, name = &key](const auto& one) { return one.first == *name; });
     if (found == own.end() || !same_dword(key, found->second, dword_of(value))) set(own, key, dword_of(value));
   }
 }
@@ -109,7 +110,8 @@ Result<DropIn> read_drop_in(const Host& host) {
     out.dwords = parse_dwords(text.substr(at, text.find('\n', at) - at));
   }
   for (const ModuleOption& option : TRY(parse_modprobe_d(text, kModprobeDropIn)))
-    if (option.name != kRegistryDwords && option.name != kDeviceDwords) out.options[option.module][option.name] = option.value;
+    if (option.name != kRegistryDwords && option.name != kDeviceDwords)
+      out.options[option.module][option.name] = option.value;
   return out;
 }
 

@@ -22,7 +22,7 @@ constexpr unsigned kEnabled = 1;
 constexpr unsigned kMostLinks = 36;  // NVML_NVLINK_MAX_LINKS
 constexpr unsigned kRemoteGpu = 0;   // NVML_NVLINK_DEVICE_TYPE_GPU
 constexpr unsigned kRemoteSwitch = 2;
-constexpr unsigned kNvlinkP2p = 2;   // NVML_P2P_CAPS_INDEX_NVLINK; the status 0 is OK
+constexpr unsigned kNvlinkP2p = 2;      // NVML_P2P_CAPS_INDEX_NVLINK; the status 0 is OK
 constexpr unsigned kSpeedOfLink = 164;  // NVML_FI_DEV_NVLINK_GET_SPEED: 10^6 bytes per second; `scope` is the link
 constexpr unsigned kCommonSpeed = 90;   // NVML_FI_DEV_NVLINK_SPEED_MBPS_COMMON: older cards and drivers
 

@@ -68,8 +68,8 @@ bool own_p2p(const GpuHost& host, const HostGpu& one, const HostGpu& other) {
            registry_key(keys_of(host, gpu), "RMForceStaticBar1")
                    .value_or(registry_key(host.registry, "RMForceStaticBar1").value_or(0)) == 1;
   };
-  return (forced & kRead) != 0 && (forced & kWrite) != 0 && (type == 2 || (type == 1 && release >= 575)) && is_static(one) &&
-         is_static(other);
+  return (forced & kRead) != 0 && (forced & kWrite) != 0 && (type == 2 || (type == 1 && release >= 575)) &&
+         is_static(one) && is_static(other);
 }
 
 bool p2p_modules(const GpuHost& host, const HostGpu& one, const HostGpu& other) {
