@@ -21,7 +21,8 @@ constexpr Parameter kParameters[] = {
     {"options", Parameter::Type::object, false, "option name to value, a string or an integer"},
     {"registry_dwords", Parameter::Type::object, false, "key to integer, merged into NVreg_RegistryDwords of nvidia"},
     {"entry", Parameter::Type::string, false,
-     "FORK/BRANCH of a catalogue entry, chosen, none, or stock (NVIDIA's own modules): adds the options that it needs"},
+     "FORK/BRANCH of a catalogue entry, chosen, none, or NVIDIA's own modules, stock or stock-mailbox: adds its "
+     "options"},
     {"experimental", Parameter::Type::boolean, false, "allows keys whose effect is not known from the source"},
 };
 

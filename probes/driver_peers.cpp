@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // driver-peers: the driver reports that every GPU can read and write every other GPU's memory.
-// The report is a claim, not a proof (p2p-bench proves), but if it is negative, its reason leads quickly to the cause.
+// The report is a claim, not a proof (p2p-bench proves): it can be OK without a mailbox, or with a mapping that will be
+// refused; a warning says so where the settings make it likely. If it is negative, its reason leads to the cause.
 // "NS" for atomics is normal over BAR1 and no fault. NVML can block in the kernel, so another process queries it,
 // with a deadline: p2p-bench, else nvidia-smi, which reports reads only; a machine record has the output of one of
 // them. Reads "p2p-bench --driver-peers" or "nvidia-smi topo -p2p r", and /proc/driver/nvidia/version. Reference:
@@ -12,11 +13,20 @@
 #include <set>
 #include <sstream>
 
+#include "base/json_members.hpp"
 #include "base/probe.hpp"
 #include "base/signatures.hpp"
+#include "base/version.hpp"
+#include "machine/driver/machine.hpp"
+#include "machine/driver/registry_keys.hpp"
+#include "machine/driver/stock_p2p.hpp"
+#include "machine/hardware/bar1.hpp"
 #include "machine/hardware/driver_answer.hpp"
+#include "machine/hardware/nvidia_procfs.hpp"
 #include "machine/hardware/pci.hpp"
 #include "machine/hardware/virtual_machine.hpp"
+#include "machine/modules/default_kernel.hpp"
+#include "machine/modules/modprobe_d.hpp"
 
 namespace p2pd {
 namespace {
@@ -180,6 +190,53 @@ void judge_absence(const Host& host, Finding& finding, const std::vector<std::st
         fmt::format("Read in the kernel log why the driver does not have {}{}.", fmt::join(missing, ", "), leave_out);
 }
 
+std::optional<std::uint32_t> number_of(const Dwords& keys, const std::string& address, const char* key) {
+  for (const std::string& name : {device_key(address, key), std::string(key)})
+    for (const auto& [known, value] : keys)
+      if (known == name) return static_cast<std::uint32_t>(kernel_number(value).value_or(0));
+  return std::nullopt;
+}
+
+/// Adds a warning for what makes a driver say OK and map nothing: keys in force, chips and BAR1. NVIDIA's own modules
+/// say OK to GeForce cards over PCIe only if ForceP2P is set; modules with P2P need no such key.
+Result<void> doubt_mapping(const Host& host, const std::vector<PciDevice>& devices, Finding& finding) {
+  const auto params = nvidia_params(host).value_or(std::map<std::string, std::string>());
+  const auto text = [&](std::string_view name) {
+    const auto found = params.find(std::string(name));
+    return found == params.end() ? std::string() : found->second;
+  };
+  Dwords keys = parse_dwords(text(kRegistryDwords));
+  for (auto& key : parse_device_dwords(text(kDeviceDwords))) keys.push_back(std::move(key));
+  const auto version = parse_version(host.line(kLoadedDriver).value_or(""));
+  const std::string release = host.line("/proc/sys/kernel/osrelease").value_or("");
+  const bool own = !release.empty() && has_own_modules(host, release);
+  std::map<std::string, std::uint64_t> told;
+  for (const nlohmann::json& gpu : finding.facts["gpus"])
+    if (const nlohmann::json& address = field_of(gpu, "address"); address.is_string())
+      told[address.get<std::string>()] = json_number<std::uint64_t>(gpu, "vram_bytes");
+  for (const Bar1& gpu : TRY(bar1_of_gpus(host, devices, told))) {
+    const std::string& address = gpu.gpu->address;
+    const auto over_pcie = [&](const nlohmann::json& pair) {
+      return pair["to"] == address && field_of(pair, "nvlink") != "OK";
+    };
+    if (!version || !gpu.model || !gpu.carries_p2p() || !gpu.range || !gpu.vram_bytes() ||
+        std::ranges::none_of(finding.facts["pairs"], over_pcie))
+      continue;
+    const bool patched = own || !number_of(keys, address, "ForceP2P");
+    StaticBar1Sizes sizes = static_bar1_sizes(host, gpu);
+    sizes.bar1 = gpu.range->length;
+    const PeerPath path =
+        likely_path({static_cast<int>(version->front()), patched, gpu.model->chip, gpu.model->architecture,
+                     number_of(keys, address, "RMForceP2PType"), number_of(keys, address, "RMPcieP2PType"),
+                     number_of(keys, address, "RMForceStaticBar1"), sizes});
+    if (path.doubt.empty()) continue;
+    finding.facts["warnings"].push_back(fmt::format("{}: OK may come without a mapping{}: {}", address,
+                                                    patched ? "" : " if these modules are NVIDIA's own", path.doubt));
+    return {};  // one says enough: the settings are mostly the same for all
+  }
+  return {};
+}
+
 void judge(const Host& host, Finding& finding, const std::vector<std::string>& gpus, bool guest) {
   const nlohmann::json& pairs = finding.facts["pairs"];
   std::vector<std::string> refused;
@@ -229,6 +286,7 @@ Result<Finding> check(const Host& host, const Parameters&) {
   const nlohmann::json& pairs = finding.facts["pairs"];
   finding.evidence.push_back({finding.facts["source"], fmt::format("{} ordered pairs", pairs.size())});
   judge(host, finding, gpus, virtual_machine(host, devices).guest.value_or(false));
+  if (finding.verdict == Verdict::pass) TRY(doubt_mapping(host, devices, finding));
   return finding;
 }
 

@@ -9,10 +9,12 @@
 
 #include "base/probe.hpp"
 #include "machine/catalogue/staging.hpp"
+#include "machine/driver/driver_install.hpp"
 #include "machine/driver/driver_options.hpp"
 #include "machine/driver/stock_p2p.hpp"
 #include "machine/hardware/nvidia_procfs.hpp"
 #include "machine/modules/modprobe_d.hpp"
+#include "machine/modules/module_install.hpp"
 
 namespace p2pd {
 namespace {
@@ -22,7 +24,8 @@ constexpr Parameter kParameters[] = {
     {"options", Parameter::Type::object, false, "option name to value, a string or an integer"},
     {"registry_dwords", Parameter::Type::object, false, "key to integer, in NVreg_RegistryDwords of module nvidia"},
     {"entry", Parameter::Type::string, false,
-     "FORK/BRANCH of a catalogue entry, chosen, none, or stock (NVIDIA's own modules): adds the options that it needs"},
+     "FORK/BRANCH of a catalogue entry, chosen, none, or NVIDIA's own modules, stock or stock-mailbox: adds its "
+     "options"},
     {"experimental", Parameter::Type::boolean, false, "allows keys whose effect is not known from the source"},
 };
 
@@ -30,10 +33,13 @@ constexpr Parameter kParameters[] = {
 nlohmann::json running_value(const Host& host, const std::string& module, const OptionState& state,
                              const std::map<std::string, std::string>& nvidia) {
   // the sysfs node of RegistryDwords reads empty: only params has the value
-  const auto found = nvidia.find(state.dword ? std::string(kRegistryDwords) : kernel_name(state.name));
+  const bool of_device = state.dword && is_device_key(state.name);
+  const auto found = nvidia.find(of_device     ? std::string(kDeviceDwords)
+                                 : state.dword ? std::string(kRegistryDwords)
+                                               : kernel_name(state.name));
   if (module == "nvidia" && found != nvidia.end()) {
     if (!state.dword) return found->second;
-    for (const auto& [key, value] : parse_dwords(found->second))
+    for (const auto& [key, value] : of_device ? parse_device_dwords(found->second) : parse_dwords(found->second))
       if (key == state.name) return value;
     return "";
   }
@@ -42,16 +48,27 @@ nlohmann::json running_value(const Host& host, const std::string& module, const 
   return value ? nlohmann::json(*value) : nlohmann::json(nullptr);
 }
 
+/// True for open modules that somebody installed by hand: they stay if P2P works with them. Those of packages, and
+/// proprietary ones, are replaced before the options of another build matter.
+bool stays(const Host& host) {
+  const auto loaded = nvidia_version(host);
+  const auto install = installed_driver(host);
+  const bool packaged = install && install->packaged_modules();
+  return loaded ? loaded->open && !packaged : install && install->runfile.installed && !packaged;
+}
+
 /// Reason why the options of `entry` do not concern the installed driver; empty: they do, or the plan sets options
 /// itself.
 Result<std::string> not_concerned(const Host& host, const Parameters& given) {
   const std::string entry = given.value("entry", std::string(kNoEntry));
+  if (is_stock(entry)) return TRY(stock_p2p(host, entry)).why_not;
   if (entry == kNoEntry || given.contains("options") || given.contains("registry_dwords")) return std::string();
-  if (entry == kStockEntry) return TRY(stock_p2p(host)).why_not;
   if (TRY(is_stock_p2p_configured(host)))
     return std::string("NVIDIA's own modules are used, with the options that they need");
-  return std::string(entry == kChosenEntry ? "no driver build is chosen: the options of the installed one are not known"
-                                           : "");
+  if (entry == kChosenEntry)
+    return std::string("no driver build is chosen: the options of the installed one are not known");
+  if (installed_build(host) || !stays(host)) return std::string();
+  return "the installed modules are not those of " + entry + ": its options are not theirs";
 }
 
 Result<Finding> check(const Host& host, const Parameters& given) {

@@ -26,17 +26,17 @@ constexpr std::string_view kPrefix = "NVreg_";
 /// Judges the keys of one list in force, and adds errors to `problems`.
 void judge_keys(const Dwords& dwords, int major, Finding& finding, std::vector<std::string>& problems) {
   for (const auto& dword : dwords) {
-    const std::string& key = dword.first;
+    const std::string& name = dword.first;
     const std::string& text = dword.second;
-    if (key == "pci") continue;  // RegistryDwordsPerDevice: "pci=0000:01:00.0;Key=1"
+    const std::string key = name.substr(name.find('/') + 1);  // without the GPU
     nlohmann::json fact = {{"value", text}, {"wrong", nullptr}};
     if (const std::string wrong = wrong_registry_key(key, text, major); !wrong.empty()) {
       fact["wrong"] = wrong;
-      problems.push_back(key + "=" + text + ": " + wrong);
+      problems.push_back(name + "=" + text + ": " + wrong);
     }
     fact["experimental"] = is_experimental_key(key);
     fact["known"] = is_known_key(key);
-    finding.facts["registry_dwords"][key] = std::move(fact);
+    finding.facts["registry_dwords"][name] = std::move(fact);
   }
 }
 
@@ -61,7 +61,7 @@ Result<Finding> check(const Host& host, const Parameters&) {
   for (const auto& [name, value] : params) {
     if (!name.starts_with(kRegistryDwords)) continue;
     finding.evidence.push_back({std::string(kParams), name.substr(kPrefix.size()) + ": \"" + value + "\""});
-    judge_keys(parse_dwords(value), major, finding, wrong);
+    judge_keys(name == kDeviceDwords ? parse_device_dwords(value) : parse_dwords(value), major, finding, wrong);
   }
   for (const auto& [name, option] : TRY(configured_options(host))) {
     if (params.contains(name)) continue;

@@ -15,8 +15,11 @@
 namespace p2pd {
 namespace {
 
-bool same_dwords(const std::string& left, const std::string& right) {
-  Dwords one = parse_dwords(left), other = parse_dwords(right);
+bool same_dwords(const std::string& option, const std::string& left, const std::string& right) {
+  const auto parsed = [&](const std::string& text) {
+    return option == kDeviceDwords ? parse_device_dwords(text) : parse_dwords(text);
+  };
+  Dwords one = parsed(left), other = parsed(right);
   std::ranges::sort(one);
   std::ranges::sort(other);
   return std::ranges::equal(
@@ -30,8 +33,8 @@ std::vector<std::string> not_in_force(const std::map<std::string, ModuleOption>&
   for (const auto& [name, option] : configured) {
     const auto running = params.find(name);
     const bool dwords = name.starts_with(kRegistryDwords);
-    const bool same = running != params.end() &&
-                      (dwords ? same_dwords(running->second, option.value) : same_value(running->second, option.value));
+    const bool same = running != params.end() && (dwords ? same_dwords(name, running->second, option.value)
+                                                         : same_value(running->second, option.value));
     nlohmann::json& fact = finding.facts["options"][name];
     fact = {{"configured", option.value}, {"running", nullptr}, {"source", option.source()}};
     if (running != params.end()) fact["running"] = running->second;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 // virtualization: GeForce GPUs are on a physical machine, or their hypervisor lets them exchange data.
 // A guest sees the GPUs, but not the ports above them: its host decides links, ACS and the IOMMU, and a missing
-// Resizable BAR capability says nothing about the card. Drivers refuse P2P behind an emulated chipset (CNS), patched
-// ones too, unless the hypervisor put both GPUs into one clique.
+// Resizable BAR capability says nothing about the card. A driver refuses P2P behind an emulated chipset (CNS), unless
+// the hypervisor put both GPUs into one clique, or P2P is forced: that comes before its look at the chipset. Every
+// build of the catalogue forces it, by its code or its registry keys, and so does stock_p2p; the proof then decides.
 // Reads the flag `hypervisor` of /proc/cpuinfo, /sys/class/dmi/id and configuration space.
 // Reference: src/basic/virt.c of systemd, which ranks these sources; hw/vfio/pci-quirks.c of QEMU (the clique).
 #include "machine/hardware/virtual_machine.hpp"
@@ -10,6 +11,8 @@
 #include <fmt/format.h>
 
 #include "base/probe.hpp"
+#include "machine/catalogue/staging.hpp"
+#include "machine/driver/stock_p2p.hpp"
 #include "machine/hardware/gpus.hpp"
 
 namespace p2pd {
@@ -37,7 +40,22 @@ Gpus look_at(const std::vector<PciDevice>& devices) {
   return gpus;
 }
 
-Result<Finding> check(const Host& host, const Parameters&) {
+constexpr Parameter kParameters[] = {
+    {"entry", Parameter::Type::string, false,
+     "FORK/BRANCH of the catalogue entry that will be installed, chosen or none"},
+};
+
+/// Driver that forces P2P here: the wanted build, or NVIDIA's own modules with options; empty: none.
+Result<std::string> forcing_driver(const Host& host, const Parameters& parameters) {
+  const auto entry = parameters.value("entry", std::string(kNoEntry));
+  if (entry != kNoEntry && entry != kChosenEntry) return entry;
+  for (const std::string_view own : {kStockEntry, kStockMailboxEntry})
+    if (const StockP2p stock = TRY(stock_p2p(host, own)); stock.why_not.empty())
+      return "NVIDIA's own driver " + stock.version + " with registry keys";
+  return std::string();
+}
+
+Result<Finding> check(const Host& host, const Parameters& parameters) {
   const std::vector<PciDevice> devices = TRY(pci_devices(host));
   VirtualMachine machine = virtual_machine(host, devices);
   if (!machine.guest)
@@ -62,6 +80,10 @@ Result<Finding> check(const Host& host, const Parameters&) {
                                 machine.hypervisor.empty() ? "" : " of ", machine.hypervisor,
                                 gpus.below_port == 0 ? "above the GPUs" : "beyond the ports that it shows");
   if (gpus.one_clique || gpus.count < 2 || !TRY(needs_built_driver(host))) return finding;
+  if (const std::string driver = TRY(forcing_driver(host, parameters)); !driver.empty()) {
+    finding.summary += fmt::format("; {} gives P2P without asking about the chipset: the proof decides", driver);
+    return finding;
+  }
   finding.verdict = Verdict::fail;
   finding.summary += ", and drivers refuse P2P behind its emulated chipset";
   finding.next =
@@ -76,6 +98,7 @@ extern const Probe kVirtualization;
 const Probe kVirtualization = {
     .id = "virtualization",
     .asserts = "GeForce GPUs are on a physical machine, or their hypervisor lets them exchange data",
+    .parameters = kParameters,
     .check = check,
     .skip_on_image = true,
 };

@@ -47,7 +47,11 @@ bool Walk::refuses_trial(const Step& step) const {
 /// alternative is left.
 Result<bool> Walk::try_alternative() {
   bool spent = false;
-  if (const auto trial = std::ranges::find(plan_.steps, Tried::now, &Step::tried); trial != plan_.steps.end()) {
+  const auto on_trial = [](const Step& step) { return step.tried == Tried::now; };
+  auto trial =
+      std::ranges::find_if(plan_.steps, [&](const Step& step) { return on_trial(step) && is_changed(step.id); });
+  if (trial == plan_.steps.end()) trial = std::ranges::find_if(plan_.steps, on_trial);
+  if (trial != plan_.steps.end()) {
     const bool goes_on = trial->first && is_changed(trial->id);
     TRY(undo_step(*trial));
     trial->tried = Tried::ineffective;

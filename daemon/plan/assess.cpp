@@ -119,6 +119,14 @@ Assessment assess(const Plan& plan, const Registry& registry, const Check& check
   const Step* goal = plan.goal();
   std::set<std::string> unsettled;  // steps that do not hold, and all steps after them
   std::set<std::string> hidden;     // blocked steps, and all steps after them: those are not checked
+  std::set<std::string> spared;     // gates that an alternative on trial or in place does without
+  std::map<std::string, Finding> sparing;
+  for (const Step& step : plan.steps) {
+    if (step.spares.empty() || !step.is_gate()) continue;
+    const Finding& finding = sparing[step.id] = check(step);
+    if (finding.verdict == Verdict::pass || finding.verdict == Verdict::fail)
+      spared.insert(step.spares.begin(), step.spares.end());
+  }
   for (const Step& step : plan.steps) {
     if (!step.is_checked()) continue;
     Standing& standing = all.steps.emplace_back();
@@ -127,24 +135,30 @@ Assessment assess(const Plan& plan, const Registry& registry, const Check& check
     const bool asked_first = goal != nullptr && std::ranges::find(goal->after, step.id) != goal->after.end();
     const bool waits = names_any(step.after, unsettled);
     const bool skipped = names_any(step.after, hidden) && !asked_first;
-    if (!skipped) standing.finding = check(step);
+    const auto known = sparing.find(step.id);
+    if (!skipped) standing.finding = known != sparing.end() ? known->second : check(step);
     if (standing.finding.holds())
       standing.kind = Kind::holds;
     else if (pending.contains(step.id))
       standing.kind = Kind::pending;
+    else if (spared.contains(step.id))
+      standing.kind = Kind::note;
     else if (!std::ranges::all_of(step.where, [&](const std::string& name) { return obstacles.holds(name); }))
       standing.kind = Kind::note;
     else if ((waits || skipped) && !endangers(standing))
       standing.kind = Kind::waits;
     else
       obstacles.look_at(standing);
-    if (waits || standing.kind != Kind::holds) unsettled.insert(step.id);
+    const bool settled = standing.kind == Kind::holds || spared.contains(step.id);
+    if (waits || !settled) unsettled.insert(step.id);
     if (skipped || standing.kind == Kind::blocked) hidden.insert(step.id);
   }
   all.conclude();
   if (goal == nullptr || all.goal()->kind != Kind::untried) return all;
   for (Standing& standing : all.steps) {  // the goal would be tried: a skipped check may report a danger
-    if (!standing.finding.summary.empty() || !registry.probe(standing.step->check)->tells_danger) continue;
+    if (!standing.finding.summary.empty() || spared.contains(standing.step->id) ||
+        !registry.probe(standing.step->check)->tells_danger)
+      continue;
     standing.finding = check(*standing.step);
     if (standing.finding.holds()) standing.kind = Kind::holds;
     if (endangers(standing)) obstacles.look_at(standing);
@@ -211,12 +225,13 @@ bool Assessment::nothing_to_mend() const {
 }
 
 bool Assessment::gates_hold() const {
-  return std::ranges::all_of(steps, [](const Standing& s) { return !s.step->is_gate() || s.kind == Kind::holds; });
+  return std::ranges::all_of(
+      steps, [](const Standing& s) { return !s.step->is_gate() || s.kind == Kind::holds || s.kind == Kind::note; });
 }
 
 std::string Assessment::danger() const {
   for (const Standing& s : steps)
-    if (!s.finding.danger.empty() && !s.finding.holds()) return s.finding.danger;
+    if (!s.finding.danger.empty() && !s.finding.holds() && s.kind != Kind::note) return s.finding.danger;
   return {};
 }
 

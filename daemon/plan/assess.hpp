@@ -17,7 +17,7 @@ namespace p2pd {
 struct Standing {
   enum class Kind {
     holds,
-    note,     ///< does not hold, and p2pd does not maintain it: an upkeep step with a `where` step that does not hold
+    note,     ///< does not hold, and need not: an upkeep step with a `where` step that does not hold, a spared gate
     untried,  ///< goal that can be tried
     fixable,  ///< p2pd can make it hold
     busy,     ///< fixable once the processes that use the machine have ended; p2pd waits for them

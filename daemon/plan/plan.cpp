@@ -48,6 +48,7 @@ void Plan::remove_steps(const std::function<bool(const Step&)>& removed) {
   for (Step& step : steps) {
     std::erase_if(step.after, is_left);
     std::erase_if(step.needs, is_left);
+    std::erase_if(step.spares, is_left);
   }
 }
 
@@ -77,9 +78,7 @@ Plan each_boot_of(Plan plan, const Registry& registry) {
   for (Step& step : plan.steps) {
     settle_alternative(step);
     if (step.kind == StepKind::requires_) step.kind = StepKind::gate;
-    step.after.clear();
-    step.needs.clear();
-    step.where.clear();
+    for (auto names : {&Step::after, &Step::needs, &Step::where, &Step::spares}) (step.*names).clear();
   }
   return plan;
 }
@@ -95,6 +94,7 @@ nlohmann::json to_json(const Plan& plan) {
     if (!step.after.empty()) document["after"] = step.after;
     if (!step.needs.empty()) document["needs"] = step.needs;
     if (!step.where.empty()) document["where"] = step.where;
+    if (!step.spares.empty()) document["spares"] = step.spares;
     if (step.first) document["first"] = true;
     if (step.kind == StepKind::alternative) document["tried"] = to_string(step.tried);
     steps.push_back(std::move(document));

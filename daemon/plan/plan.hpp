@@ -59,6 +59,7 @@ struct Step {
   std::vector<std::string> needs;  ///< requires and upkeep steps that come before its fix; each may need others
   std::vector<std::string>
       where;  ///< requires steps of an upkeep step; if one does not hold, p2pd does not keep this state
+  std::vector<std::string> spares;  ///< gates that P2P does not need with this step, where it applies
   bool first =
       false;  ///< alternative that is tried before the proof has failed, and before the gates that come after it
   Tried tried = Tried::no;  ///< progress of an alternative, in the plan of a run

@@ -109,7 +109,7 @@ Result<StepKind> read_kind(const yaml::Node& node) {
 Result<Step> read_step(const yaml::Node& node, const Registry& registry) {
   static constexpr std::string_view kKeys[] = {"goal",  "gate",     "upkeep", "requires", "alternative", "title",
                                                "why",   "check",    "fix",    "with",     "after",       "needs",
-                                               "where", "operator", "first",  "tried"};
+                                               "where", "operator", "first",  "spares",   "tried"};
   TRY(node.keys(kKeys));
   Step step;
   step.kind = TRY(read_kind(node));
@@ -120,6 +120,7 @@ Result<Step> read_step(const yaml::Node& node, const Registry& registry) {
   step.after = TRY(optional_texts(node, "after"));
   step.needs = TRY(optional_texts(node, "needs"));
   step.where = TRY(optional_texts(node, "where"));
+  step.spares = TRY(optional_texts(node, "spares"));
   const Probe* probe = TRY(read_reference(node, "check", registry.probes));
   const Action* action = node.has("fix") ? TRY(read_reference(node, "fix", registry.actions)) : nullptr;
   step.check = probe->id;
@@ -173,7 +174,8 @@ Result<void> check_references(const Plan& plan, const StepNodes& nodes, const ya
   static const Reference kReferences[] = {
       {"after", &Step::after, {StepKind::gate, StepKind::alternative, StepKind::upkeep}},
       {"needs", &Step::needs, {StepKind::requires_, StepKind::upkeep}},
-      {"where", &Step::where, {StepKind::requires_}}};
+      {"where", &Step::where, {StepKind::requires_}},
+      {"spares", &Step::spares, {StepKind::gate}}};
   std::map<std::string_view, std::size_t> at;
   for (std::size_t i = 0; i < plan.steps.size(); ++i) at.emplace(plan.steps[i].id, i);
   for (const Step& step : plan.steps) {
@@ -192,7 +194,8 @@ Result<void> check_references(const Plan& plan, const StepNodes& nodes, const ya
                                               near.empty() ? "" : "; did you mean \"" + near + "\"?")));
         }
         const bool brought = step.kind == StepKind::requires_ || step.kind == StepKind::upkeep;  // met in plan order
-        if (known->second < at[step.id] || (names != &Step::after && !brought)) continue;
+        const bool any_order = names == &Step::spares || (names != &Step::after && !brought);
+        if (known->second < at[step.id] || any_order) continue;
         const char* what = word == step.id ? "waits for itself" : "comes later: a cycle or the wrong order";
         return Failure(error_at(nodes, root, step, key, fmt::format("\"{}\" {}", word, what)));
       }

@@ -62,7 +62,9 @@ std::vector<std::string> row_of(const Standing& s, const Assessment& seen) {
   if (s.kind == Standing::Kind::untried) return {mark(Verdict::unknown), s.step->id, "not proven on this boot"};
   if (s.kind == Standing::Kind::holds) return {mark(s.finding.verdict), s.step->id, summary};
   if (s.kind == Standing::Kind::note)
-    return {dim("·"), dim(s.step->id), dim("not maintained by p2pd" + (summary.empty() ? "" : "; now: " + summary))};
+    return {dim("·"), dim(s.step->id),
+            dim(std::string(s.step->is_gate() ? "not needed here" : "not maintained by p2pd") +
+                (summary.empty() ? "" : "; now: " + summary))};
   if (s.kind == Standing::Kind::waits)
     return {dim("·"), dim(s.step->id),
             dim(excused           ? "not in the way" + (summary.empty() ? "" : "; now: " + summary)

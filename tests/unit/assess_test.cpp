@@ -2,6 +2,8 @@
 // Assessment of a plan: the state of each step, the best explanation, and the overall result.
 #include "plan/assess.hpp"
 
+#include <algorithm>
+
 #include "catch.hpp"
 #include "world.hpp"
 
@@ -131,4 +133,45 @@ TEST_CASE("assess: what a fix needs decides whether p2pd can make it hold, howev
   CHECK(far.seen.steps[0].obstacle == "room: room");
   CHECK(far.outlook() == "person");
   CHECK(assessed(plan, {.holds = {"idle"}, .impossible = {"room"}}).outlook() == "impossible");
+}
+
+TEST_CASE("assess: gates that an alternative spares fail nothing where it applies, and count where it does not") {
+  const std::string plan =
+      "name: n\ntitle: t\nsteps:\n"
+      "  - {gate: told, title: t, check: now, with: {name: told}}\n"
+      "  - {alternative: b, title: t, first: true, check: now, fix: live, with: {name: b}, spares: [room]}\n"
+      "  - {gate: room, title: t, check: now, with: {name: room}}\n"
+      "  - {gate: after, title: t, check: now, with: {name: after}, after: [room]}\n"
+      "  - {goal: p, title: t, check: proof, with: {name: p}, after: [told]}\n";
+  const Facts hopeless{.holds = {"after"}, .impossible = {"room"}};
+  std::string earlier = plan;  // where the gate comes first, too
+  const std::size_t alternative = plan.find("  - {alternative"), room = plan.find("  - {gate: room");
+  std::rotate(earlier.begin() + static_cast<std::ptrdiff_t>(alternative),
+              earlier.begin() + static_cast<std::ptrdiff_t>(room),
+              earlier.begin() + static_cast<std::ptrdiff_t>(plan.find("  - {gate: after")));
+  CHECK(assessed(earlier, hopeless).kind("room") == "note");
+  CHECK(assessed(plan, hopeless).outlook() == "person");  // "told" is one's
+  CHECK(assessed(plan, hopeless).cause() == "told");
+  CHECK(assessed(plan, hopeless).kind("room") == "note");
+  CHECK(assessed(plan, hopeless).kind("after") == "holds");
+  Facts in_place = hopeless;
+  in_place.holds = {"b", "told", "after"};
+  CHECK(assessed(plan, in_place).outlook() == "provable");
+  in_place.dangerous = {"room"};  // it matters to nobody now
+  CHECK(assessed(plan, in_place).outlook() == "provable");
+  Facts other = hopeless;
+  other.unknown = {"b"};
+  CHECK(assessed(plan, other).outlook() == "impossible");
+  CHECK(assessed(plan, other).cause() == "room");
+  Assessed spent{parse_plan(plan, "p.yaml", World::registry()).value(), {}};
+  spent.plan.steps[1].tried = Tried::ineffective;
+  const Registry words = World::registry();
+  spent.seen = assess(spent.plan, words, [](const Step& step) {
+    Finding finding;
+    finding.summary = step.id;
+    finding.verdict = Verdict::fail;
+    finding.impossible = step.id == "room";
+    return finding;
+  });
+  CHECK(spent.outlook() == "impossible");  // it was tried, and did not help
 }

@@ -70,6 +70,10 @@ int link_state(void* gpu, unsigned link, unsigned* active) {
 }
 int link_type(void*, unsigned link, unsigned* type) { return *type = link < 6 ? 2 : 0, 0; }
 int link_remote(void*, unsigned, PciInfo* info) { return std::strcpy(info->address, "00010000:0A:00.0"), 0; }
+bool nvlink_refused = false;
+int p2p_status(void*, void*, unsigned capability, unsigned* status) {
+  return *status = capability == 2 && nvlink_refused ? 5 : 0, 0;
+}
 int fields(void*, int, FieldValue* value) {
   if ((value->field == 164) != per_link_speed) return value->result = kNotSupported, 0;
   return value->value = 25000, 0;
@@ -96,6 +100,7 @@ std::map<std::string, void*> library() {
           {"nvmlDeviceGetNvLinkState", any(link_state)},
           {"nvmlDeviceGetNvLinkRemotePciInfo_v2", any(link_remote)},
           {"nvmlDeviceGetNvLinkRemoteDeviceType", any(link_type)},
+          {"nvmlDeviceGetP2PStatus", any(p2p_status)},
           {"nvmlDeviceGetFieldValues", any(fields)}};
 }
 
@@ -156,4 +161,17 @@ TEST_CASE("nvml: each absent function leaves its own fact out") {
   CHECK(no_remote.gpus.at(0).peers_gb_s.empty());
   CHECK(no_remote.gpus.at(0).switch_gb_s == 6 * 25.0);
   CHECK(without("nvmlDeviceGetFieldValues").gpus.at(0).switch_gb_s == 0);
+}
+
+TEST_CASE("nvml: trained links that the driver refuses for P2P are not the path that data takes") {
+  nvlink_refused = true;
+  const Nvml nvml = read(library());
+  nvlink_refused = false;
+  CHECK(nvml.gpus.at(0).peers_gb_s.empty());
+  CHECK(nvml.gpus.at(0).unused == std::vector<std::string>{nvml.gpus.at(1).address});
+  CHECK(nvml.gpus.at(0).switch_gb_s == 6 * 25.0);  // of a switch, another fact tells
+  CHECK(read(library()).gpus.at(0).unused.empty());
+  auto old = library();
+  old.erase("nvmlDeviceGetP2PStatus");
+  CHECK(read(old).gpus.at(0).peers_gb_s.size() == 1);  // nothing is known against them
 }

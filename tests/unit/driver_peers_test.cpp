@@ -140,3 +140,20 @@ TEST_CASE("driver-peers: nvidia-smi's matrix") {
     CHECK_FALSE(printed(bad));
   }
 }
+
+TEST_CASE("driver-peers: OK may come without a mapping, and the settings tell when") {
+  const auto warning = [](const std::string& machine, const std::string& keys) {
+    ChangedRecord record(machine);
+    if (!keys.empty())
+      record.file("proc/driver/nvidia/params", "RegistryDwords: \"" + keys + "\"\nRegistryDwordsPerDevice: \"\"\n");
+    const Finding finding = record.look(kDriverPeers);
+    CHECK(finding.verdict == Verdict::pass);
+    return finding.facts.value("warnings", nlohmann::json::array()).dump();
+  };
+  CHECK(warning("rtx5090-x2-driver-ok", "") == "[]");  // forced keys, static BAR1
+  CHECK(warning("rtxpro6000-x2", "") == "[]");
+  CHECK(holds(warning("rtx4090-x2-hand-patched", "ForceP2P=17;RMPcieP2PType=1"),
+              "RMPcieP2PType=1 leaves the mailbox out"));
+  CHECK(holds(warning("rtx4090-x2-hand-patched", "ForceP2P=17"), "works on GA102 alone"));
+  CHECK(warning("rtx4090-x2-hand-patched", "") == "[]");  // patched: no key
+}

@@ -6,6 +6,7 @@
 #include "base/probe.hpp"
 #include "catch.hpp"
 #include "machine/modules/modprobe_d.hpp"
+#include "made_bus.hpp"
 #include "made_tree.hpp"
 
 namespace p2pd {
@@ -154,6 +155,7 @@ TEST_CASE("modprobe-options: where no build is chosen, only the plan's own optio
 
 TEST_CASE("modprobe-options: what the entry's build needs is configured, the plan's own word first") {
   Machine machine;
+  machine.put("lspci-xxxx.txt", "");
   machine.put("etc/p2pd/catalogue.d/test.yaml", R"(
 schema: p2pd.catalogue/2
 releases:
@@ -167,14 +169,14 @@ patches:
     base: 580.1.1
     architectures: {Ada: reported}
     module_options: {NVreg_A: 1, NVreg_B: 2}
-    registry_dwords: {RMForceStaticBar1: 1}
+    registry_dwords: {PeerMappingOverride: 1}
     registry_dwords_forbidden: {ForceP2P: 0}
 )");
   const Parameters with{{"module", "nvidia"}, {"entry", "test/main"}, {"options", {{"NVreg_B", 3}}}};
   CHECK_FALSE(machine.passes(with));
   REQUIRE(fix.apply(machine.host, with));
   CHECK(machine.passes(with));
-  for (const char* word : {"NVreg_A=1", "NVreg_B=3", "RMForceStaticBar1=1"}) {
+  for (const char* word : {"NVreg_A=1", "NVreg_B=3", "PeerMappingOverride=1"}) {
     CAPTURE(word);
     CHECK(machine.ours().find(word) != std::string::npos);
   }
@@ -189,4 +191,72 @@ patches:
   CHECK(fix.apply(machine.host, other));
   CHECK(machine.check({{"module", "nvidia"}, {"entry", "none"}}).summary ==
         "module nvidia needs no option with this driver");
+}
+
+TEST_CASE("modprobe-options: registry keys of single GPUs have their own option") {
+  Machine machine;
+  machine.put(kUser,
+              "options nvidia "
+              "NVreg_RegistryDwordsPerDevice=\"pci=0000:03:00.0;Mine=7;pci=0000:01:00.0;RMForceStaticBar1=0\"\n");
+  const auto with = [](const nlohmann::json& dwords) {
+    return Parameters{{"module", "nvidia"}, {"registry_dwords", dwords}};
+  };
+  const Parameters both =
+      with({{"ForceP2P", 0x11}, {"0000:01:00.0/RMForceStaticBar1", 1}, {"0000:02:00.0/RMForceStaticBar1", 1}});
+  REQUIRE(kModprobeOptions.validate(both));
+  CHECK_FALSE(machine.passes(both));
+  REQUIRE(fix.apply(machine.host, both));
+  CHECK(machine.passes(both));
+  CHECK(machine.ours() ==
+        "# Written by p2pd; undone by `p2pctl revert`.\n"
+        "# registry keys: 0000:01:00.0/RMForceStaticBar1=1;0000:02:00.0/RMForceStaticBar1=1;ForceP2P=0x11\n"
+        "options nvidia NVreg_RegistryDwords=\"ForceP2P=0x11\" "
+        "NVreg_RegistryDwordsPerDevice=\"pci=0000:01:00.0;RMForceStaticBar1=1;pci=0000:02:00.0;RMForceStaticBar1=1;"
+        "pci=0000:03:00.0;Mine=7\"\n");
+  machine.put("proc/driver/nvidia/params",
+              "RegistryDwords: \"ForceP2P=17\"\nRegistryDwordsPerDevice: \"pci=0000:01:00.0;RMForceStaticBar1=1\"\n");
+  CHECK(machine.check(both).facts["in_force"] == false);
+  CHECK(machine.check(both).facts["registry_dwords"]["0000:01:00.0/RMForceStaticBar1"]["running"] == "1");
+
+  SECTION("a GPU that left its slot keeps no key of ours") {
+    REQUIRE(fix.apply(machine.host, with({{"0000:04:00.0/RMForceStaticBar1", 1}})));
+    CHECK(machine.ours().find("0000:02:00.0") == std::string::npos);
+    CHECK(machine.ours().find("ForceP2P=0x11") != std::string::npos);
+  }
+}
+
+TEST_CASE("modprobe-options: a key for all GPUs counts for each, and is not kept beside keys of single ones") {
+  Machine machine;
+  const Parameters old{{"module", "nvidia"}, {"registry_dwords", {{"RMForceStaticBar1", 1}}}};
+  const Parameters one{{"module", "nvidia"}, {"registry_dwords", {{"0000:01:00.0/RMForceStaticBar1", 1}}}};
+  REQUIRE(fix.apply(machine.host, old));
+  CHECK(machine.passes(one));
+  const Parameters two{{"module", "nvidia"}, {"registry_dwords", {{"0000:01:00.0/RMForceStaticBar1", 2}}}};
+  REQUIRE(fix.apply(machine.host, two));
+  CHECK(machine.ours().find("# registry keys: 0000:01:00.0/RMForceStaticBar1=2\n") != std::string::npos);
+  CHECK(machine.ours().find("RegistryDwords=") == std::string::npos);
+}
+
+TEST_CASE("modprobe-options: ForceP2P with atomics includes the one without") {
+  Machine machine;
+  const Parameters atomics{{"module", "nvidia"}, {"registry_dwords", {{"ForceP2P", 0x111}}}};
+  const Parameters plain{{"module", "nvidia"}, {"registry_dwords", {{"ForceP2P", 0x11}, {"RMPcieP2PType", 1}}}};
+  REQUIRE(fix.apply(machine.host, plain));
+  CHECK_FALSE(machine.passes(atomics));
+  REQUIRE(fix.apply(machine.host, atomics));
+  CHECK(machine.passes(plain));
+  machine.put(kOurs,
+              "# Written by p2pd; undone by `p2pctl revert`.\n# registry keys: ForceP2P=0x111\noptions nvidia "
+              "NVreg_RegistryDwords=ForceP2P=0x111\n");
+  REQUIRE(fix.apply(machine.host, plain));  // the other key is lacking
+  CHECK((machine.passes(plain) && machine.passes(atomics)));
+}
+
+TEST_CASE("modprobe-options: a build's options are wanted once it is installed") {
+  const Parameters with{{"module", "nvidia"}, {"entry", "aikitoria/580.105.08-p2p"}};
+  const Finding finding =
+      test::MadeBus::look_at(kModprobeOptions, test::machine_path("rtx4090-x2-foreign-570-cns"), with).value();
+  CHECK(finding.verdict == Verdict::not_applicable);
+  CHECK(finding.summary ==
+        "the installed modules are not those of aikitoria/580.105.08-p2p: its options are not theirs");
 }

@@ -180,7 +180,7 @@ TEST_CASE("NVML tells of each GPU what sysfs tells") {
                      {"width_most", 16}}));
 }
 
-TEST_CASE("NVIDIA's own modules between RTX 50: from 590 on, and with every key that it takes") {
+TEST_CASE("NVIDIA's own modules between RTX 50: 570, 580 and later, and with every key that it takes") {
   struct Case {
     const char* module;
     const char* registry;
@@ -193,7 +193,10 @@ TEST_CASE("NVIDIA's own modules between RTX 50: from 590 on, and with every key 
   const sim::Gates gates = sim::Gates::read();
   const auto& gate = *std::ranges::find(gates.pair, "p2p-modules", &sim::PairGate::name);
   for (const Case& row : {Case{"595.45.04", all.c_str(), 0x2b85, 32, true},
-                          {"580.95.05", all.c_str(), 0x2b85, 32, false},
+                          {"580.95.05", all.c_str(), 0x2b85, 32, true},
+                          {"575.64.05", all.c_str(), 0x2b85, 32, false},
+                          {"570.211.01", all.c_str(), 0x2b85, 32, false},
+                          {"570.211.01", "ForceP2P=0x11;RMForceP2PType=2", 0x2b85, 64, true},
                           {"595.45.04", all.c_str(), 0x2684, 32, false},
                           {"595.45.04", "ForceP2P=17;RMPcieP2PType=1", 0x2b85, 32, false},
                           {"595.45.04", "ForceP2P=17;RMPcieP2PType=1", 0x2b85, 64, true},
@@ -213,6 +216,25 @@ TEST_CASE("NVIDIA's own modules between RTX 50: from 590 on, and with every key 
     host.quirks.patched_only = true;
     CHECK_FALSE(gate.open(host, host.gpus[0], host.gpus[1]));
   }
+}
+
+TEST_CASE("NVIDIA's own modules between RTX 50: keys of single GPUs count for these") {
+  static const sim::Board kBoard{0x2b85, 12, 0, 170, 32768, true};
+  const sim::Gates gates = sim::Gates::read();
+  const auto& gate = *std::ranges::find(gates.pair, "p2p-modules", &sim::PairGate::name);
+  const FakeGpuHost files;
+  sim::GpuHost host;
+  host.module = "580.95.05";
+  host.registry = "ForceP2P=0x11;RMPcieP2PType=1";
+  for (const char* way : {FakeGpuHost::kFirst, FakeGpuHost::kSecond}) {
+    files.gpu(way, 0x2b85, 32);
+    host.gpus.push_back({sim::PciFunction(files.root() / FakeGpuHost::folder(way)), &kBoard, "", ""});
+  }
+  const std::string one = "pci=0000:01:00.0;RMForceStaticBar1=1";
+  host.device_registry = one;
+  CHECK_FALSE(gate.open(host, host.gpus[0], host.gpus[1]));
+  host.device_registry = one + ";pci=0000:02:00.0;Other=2;RMForceStaticBar1=1";
+  CHECK(gate.open(host, host.gpus[0], host.gpus[1]));
 }
 
 TEST_CASE("a narrow link is as slow as it is, and no fault") {

@@ -261,3 +261,17 @@ TEST_CASE("solver: a build of the installed packages' version comes first, and t
           1);
   }
 }
+
+TEST_CASE("solver: with NVLink bridges, a build that keeps them precedes one that does not") {
+  Machine machine = machine_of({{k4090}, {k4090}}, {{"6.1.0-37-amd64"}});
+  Catalogue some = all();
+  some.entries[2].nvlink = "kept";  // 565.57.01
+  some.entries[3].nvlink = "lost";  // the newest
+  CHECK(choose_driver(some, machine).entry->id == kNewest);
+  machine.nvlink = true;
+  CHECK(choose_driver(some, machine).entry->id == "fork/565.57.01");
+  CHECK(choose_driver(some, machine).notes.empty());
+  for (CatalogueEntry& entry : some.entries) entry.nvlink = "lost";
+  CHECK(std::ranges::count(choose_driver(some, machine).notes,
+                           "bridged GPUs lose their NVLink with this build, and use PCIe") == 1);
+}

@@ -29,11 +29,11 @@ struct Machine {
     fs::create_directories((directory / path).parent_path());
     std::ofstream(directory / path) << content;
   }
-  Result<Finding> look() const {
+  Result<Finding> look(const Parameters& parameters = Parameters::object()) const {
     file("lspci-xxxx.txt", text);
     const Root root = Root::open(directory.path()).value();
     RecordedRunner runner(root);
-    return kVirtualization.check(Host(root, runner), Parameters::object());
+    return kVirtualization.check(Host(root, runner), parameters);
   }
   test::TemporaryDirectory directory;
   std::string text;
@@ -85,6 +85,20 @@ TEST_CASE("virtualization: drivers refuse GeForce cards in a guest, unless they 
   CHECK(look(kGpu, clique(3), clique(3)).verdict == Verdict::not_applicable);
   CHECK(look(kGpu, clique(3), clique(3)).facts["gpudirect_clique"]["0000:02:00.0"] == 3);
   CHECK(look("de 10 30 22", none, none).verdict == Verdict::not_applicable);  // professional
+  // a driver that is made to give P2P asks neither hypervisor nor chipset
+  CHECK(look(kGpu, none, none).verdict == Verdict::fail);
+  const Finding built = machine.look({{"entry", "aikitoria/570.86.16-p2p"}}).value();
+  CHECK(built.verdict == Verdict::not_applicable);
+  CHECK(built.summary.ends_with(
+      "; aikitoria/570.86.16-p2p gives P2P without asking about the chipset: the proof decides"));
+  CHECK(machine.look({{"entry", "chosen"}})->verdict == Verdict::fail);  // nothing was chosen
+  machine.file("proc/sys/kernel/osrelease", "6.8.0-60-generic\n");
+  machine.file("proc/driver/nvidia/version",
+               "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95.05  Release Build\n");
+  CHECK(look(kGpu, none, none).verdict == Verdict::fail);
+  const Finding mailbox = look("de 10 04 22", none, none);  // RTX 3090
+  CHECK(mailbox.verdict == Verdict::not_applicable);
+  CHECK(mailbox.summary.find("NVIDIA's own driver 580.95.05 with registry keys gives P2P") != std::string::npos);
 }
 
 TEST_CASE("virtualization: names of DMI where no flag tells") {

@@ -229,3 +229,38 @@ TEST_CASE("alternatives in a plan: with a fix, before the proof") {
   CHECK(told("  - {gate: a, title: t, check: now, with: {name: a}, first: true}\n") ==
         "p.yaml:4: steps[0]: \"first\" of a step that is not an alternative");
 }
+
+TEST_CASE("first: of two, the one that does not concern the machine is not taken for the one on trial") {
+  World world;
+  world.write("live/a", "yes");  // nothing to do
+  std::string plan = plan_with_first("swap", "swap");
+  plan.insert(plan.find("  - {alternative: b"),
+              "  - {alternative: a, title: t, first: true, check: now, fix: trial, with: {name: a}}\n");
+  const auto run = world.settle(world.apply(plan));
+  REQUIRE(run);
+  CHECK(run->state == RunState::ready);
+  CHECK(world.has("live/swap"));
+  CHECK_FALSE(world.has("want/b"));
+  CHECK_FALSE(world.has("want/c"));
+}
+
+TEST_CASE("first: a gate that it spares counts once it was tried for nothing") {
+  for (const bool helps : {true, false}) {
+    World world;
+    std::string plan = plan_with_first("b", helps ? "b" : "nothing");
+    plan.insert(plan.find("name: b}}\n") + 8, ", spares: [room]");
+    plan.insert(plan.find("  - {gate: g"), "  - {gate: room, title: t, check: now, with: {name: room}}\n");
+    const auto run = world.settle(world.apply(plan));
+    REQUIRE(run);
+    CHECK((run->state == RunState::ready) == helps);
+    CHECK(world.has("default/b") == helps);
+    if (!helps) CHECK(run->reason.find("room") != std::string::npos);
+  }
+}
+
+TEST_CASE("alternatives in a plan: they spare gates") {
+  const std::string gate = "  - {gate: a, title: t, check: now, with: {name: a}}\n";
+  CHECK(told(gate + "  - {alternative: b, title: t, check: now, fix: live, with: {name: b}, spares: [a]}\n") == "");
+  CHECK(told("  - {alternative: b, title: t, check: now, fix: live, with: {name: b}, spares: [x]}\n" + gate) ==
+        "p.yaml:4: steps[0].spares: there is no gate step \"x\"");
+}

@@ -22,7 +22,7 @@ def without(plan, name):
     """The plan without a step, and without references to it."""
     steps = [dict(step) for step in plan["steps"] if name_of(step) != name]
     for step in steps:
-        for key in ("after", "needs", "where"):
+        for key in ("after", "needs", "where", "spares"):
             if name in step.get(key, []):
                 step[key] = [other for other in step[key] if other != name]
     return {**plan, "steps": steps}

@@ -83,6 +83,7 @@ struct CatalogueEntry {
   nlohmann::json module_options = nlohmann::json::object();
   nlohmann::json registry_dwords = nlohmann::json::object();
   nlohmann::json registry_dwords_forbidden = nlohmann::json::object();
+  std::string nvlink;         ///< "kept", "lost": bridged GPUs keep their NVLink with it, or do not; empty: not known
   bool dynamic_bar1 = false;  ///< P2P works if VRAM is larger than BAR1
 
   /// Evidence for the release, the patch and the runfile.

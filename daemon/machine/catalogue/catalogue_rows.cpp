@@ -43,6 +43,7 @@ bool is_runfile(std::string_view text) {
   return text.size() > 5 && text.front() == '/' && text.ends_with(".run") && made_of(text, std::string(kWord) + "/");
 }
 bool is_use(std::string_view text) { return uses_from({std::string(text)}).has_value(); }
+bool is_nvlink(std::string_view text) { return text == "kept" || text == "lost"; }
 bool is_known(std::string_view text) { return text == "verified" || text == "corroborated" || text == "single-source"; }
 
 Known known(JsonFields& fields, Need need = Need::required) {
@@ -182,6 +183,7 @@ Result<PatchRow> parse_patch(const std::string& id, const Json& row, const std::
   entry.module_options = fields.object("module_options", option_row);
   entry.registry_dwords = fields.object("registry_dwords", dword_row);
   entry.registry_dwords_forbidden = fields.object("registry_dwords_forbidden", dword_row);
+  entry.nvlink = fields.text("nvlink", is_nvlink, Need::optional);
   entry.dynamic_bar1 = fields.has("dynamic_bar1") && fields.boolean("dynamic_bar1");
   TRY(fields.done());
   return patch;

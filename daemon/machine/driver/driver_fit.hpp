@@ -28,6 +28,7 @@ struct Machine {
   };
   std::vector<Gpu> gpus;
   bool gpus_known = true;          ///< false for an image
+  bool nvlink = false;             ///< the loaded driver says that NVLink joins two of the GPUs
   std::vector<Target> kernels;     ///< kernels, oldest first
   std::vector<int> gcc_installed;  ///< major versions of compilers
   Distribution distribution;

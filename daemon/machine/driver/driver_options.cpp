@@ -12,6 +12,10 @@
 namespace p2pd {
 namespace {
 
+/// RTX 5090 with builds of this major version and later: NCCL hung until both keys were set (noonghunna/club-3090,
+/// issues 873 and 875).
+constexpr int kPeerMapping = 595;
+
 /// Major version, 570 of "570.86.16"; 0 if it is no version.
 int major_of(const std::string& version) {
   const auto numbers = parse_version(version);
@@ -39,15 +43,19 @@ Result<std::map<std::string, ModuleOption>> configured_options(const Host& host)
 Result<Parameters> with_driver_options(const Host& host, Parameters parameters) {
   const auto name = parameters.value("entry", std::string(kNoEntry));
   std::string version = host.line(kLoadedDriver).value_or("");
-  if (name == kStockEntry) {
-    const StockP2p stock = TRY(stock_p2p(host));
+  if (is_stock(name)) {
+    const StockP2p stock = TRY(stock_p2p(host, name));
     if (!stock.why_not.empty()) return fail(ErrorCode::not_found, stock.why_not);
     for (const auto& [key, more] : stock.options.items()) add(parameters, key.c_str(), more);
     version = stock.version;
   } else if (name != kNoEntry) {
     const CatalogueEntry entry = TRY(staged_entry(TRY(catalogue(host)), parameters));
     add(parameters, "options", entry.module_options);
-    add(parameters, "registry_dwords", entry.registry_dwords);
+    const int major = major_of(entry.base_version);
+    add(parameters, "registry_dwords",
+        TRY(with_static_bar1(
+            host, entry.registry_dwords, static_cast<std::uint32_t>(major),
+            major < kPeerMapping ? nlohmann::json::object() : nlohmann::json{{"PeerMappingOverride", 1}})));
     version = entry.base_version;
     for (const auto& [key, value] : entry.registry_dwords_forbidden.items())
       if (parameters["registry_dwords"].value(key, nlohmann::json()) == value)
@@ -56,12 +64,13 @@ Result<Parameters> with_driver_options(const Host& host, Parameters parameters) 
   }
   const auto dwords = parameters.value("registry_dwords", nlohmann::json::object());
   for (const auto& [key, value] : dwords.items()) {
-    const std::string wrong = version.empty() ? "" : wrong_registry_key(key, value.dump(), major_of(version));
+    const std::string name_of_key = key.substr(key.find('/') + 1);  // without the GPU
+    const std::string wrong = version.empty() ? "" : wrong_registry_key(name_of_key, value.dump(), major_of(version));
     if (!wrong.empty())
       return fail(ErrorCode::invalid,
                   fmt::format("registry_dwords: {}={} in driver {}: {}", key, value.dump(), version, wrong),
                   "Correct the plan: values of these keys differ between drivers.");
-    if (is_experimental_key(key) && !parameters.value("experimental", false))
+    if (is_experimental_key(name_of_key) && !parameters.value("experimental", false))
       return fail(ErrorCode::invalid, "registry_dwords: what " + key + " does is not known from the driver's source",
                   "A plan that wants it nevertheless says \"experimental: true\" beside it.");
   }

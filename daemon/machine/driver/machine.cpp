@@ -8,8 +8,10 @@
 #include <algorithm>
 #include <cctype>
 
+#include "base/json_members.hpp"
 #include "machine/catalogue/staging.hpp"
 #include "machine/hardware/bar1.hpp"
+#include "machine/hardware/driver_answer.hpp"
 #include "machine/hardware/pci.hpp"
 #include "machine/hardware/vram.hpp"
 #include "machine/modules/build_log.hpp"
@@ -68,12 +70,22 @@ std::map<std::string, std::string> failed_builds(const Host& host) {
   return failed;
 }
 
+/// True if the loaded driver says that NVLink joins two GPUs. From Ampere on, no GeForce chip but GA102 has it.
+bool has_nvlink(const Host& host, const std::vector<Machine::Gpu>& gpus) {
+  if (std::ranges::none_of(gpus, [](const auto& gpu) { return gpu.model && gpu.model->chip == "GA102"; })) return false;
+  const auto answer = driver_answer(host);
+  if (!answer) return false;
+  const nlohmann::json& pairs = field_of(*answer, "pairs");
+  return std::ranges::any_of(pairs, [](const nlohmann::json& pair) { return field_of(pair, "nvlink") == "OK"; });
+}
+
 }  // namespace
 
 Result<Machine> machine_of(const Host& host, const Catalogue& all) {
   Machine machine;
   machine.gpus_known = !is_image(host);
   if (machine.gpus_known) machine.gpus = TRY(gpus_of(host));
+  machine.nvlink = has_nvlink(host, machine.gpus);
   machine.driver_version = host.line(kLoadedDriver).value_or("");
   if (const auto packages = packaged_userspace(host)) machine.packages = *packages;  // dpkg is absent: no packages
   const std::vector<std::string> held_back = kernels_held_back(host);

@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <optional>
 
+#include "base/units.hpp"
 #include "machine/modules/modprobe_d.hpp"
 
 namespace p2pd {
@@ -39,16 +41,30 @@ constexpr WrongKey kWrongKeys[] = {
     {"GrdmaPciTopoCheckOverride", 0, kNever, always,
      "does nothing here: it is the module option NVreg_GrdmaPciTopoCheckOverride, for RDMA only"},
     {"ForceP2P", 0, kNever, forbids, "forbids peer reads or writes; 0x11 allows both"},
-    {"RMForceP2PType", 0, kSplit, equals<1>, "before 575, 1 forces mailbox P2P, which GeForce cards lack; BAR1 is 2"},
+    {"RMForceP2PType", 0, kSplit, equals<1>,
+     "before 575, 1 forces mailbox P2P, which GA102 alone has among GeForce chips; BAR1 is 2"},
     {"RMForceP2PType", 0, kSplit, equals<3>, "before 575, 3 forces NVLink; BAR1 is 2"},
     {"RMForceP2PType", 0, kNever, four_or_more, "forces C2C, or nothing that is known"},
     {"RMForceP2PType", kSplit, kNever, equals<2>, "from 575 on, 2 forces NVLink; PCIe is 1"},
     {"RMForceP2PType", kSplit, kNever, equals<3>, "from 575 on, 3 forces C2C; PCIe is 1"},
     {"RMPcieP2PType", 0, kSplit, always, "drivers before 575 do not know it"},
-    {"RMPcieP2PType", kSplit, kNever, equals<0>, "0 is mailbox P2P, which GeForce cards lack; BAR1 is 1"},
+    {"RMPcieP2PType", kSplit, kNever, equals<0>,
+     "0 is mailbox P2P, which GA102 alone has among GeForce chips; BAR1 is 1"},
     {"RMPcieP2PType", kSplit, kNever, three_or_more, "has the values 0 to 2"},
     {"RMForceStaticBar1", kSplit, kNever, three_or_more, "from 575 on it has the values 0 to 2; others are ignored"},
 };
+/// MiB that BAR1 must have above a size, by driver from `first` on; nullopt: not known, or it does not help.
+struct StaticBar1Row {
+  int first;
+  std::optional<std::uint64_t> automatic, automatic_console;  ///< above the VRAM
+  std::optional<std::uint64_t> forced, forced_console;        ///< above what clients get
+};
+constexpr StaticBar1Row kStaticBar1[] = {
+    {575, 3, 515, 1, 513},                    // 575 itself was not asked: these are the larger sizes
+    {570, 1, std::nullopt, 1, std::nullopt},  // with a console the mapping of a peer is refused
+    {565, 1, std::nullopt, 1, std::nullopt},  // it does not keep the console
+};
+
 constexpr std::string_view kExperimental[] = {"RMDisableFeatureDisablement"};
 
 }  // namespace
@@ -64,6 +80,45 @@ std::string wrong_registry_key(std::string_view key, std::string_view value, int
 
 bool is_experimental_key(std::string_view key) {
   return std::ranges::find(kExperimental, key) != std::end(kExperimental);
+}
+
+StaticBar1 static_bar1(int major, const StaticBar1Sizes& sizes) {
+  const auto row = std::ranges::find_if(kStaticBar1, [&](const StaticBar1Row& one) { return major >= one.first; });
+  if (row == std::end(kStaticBar1)) return StaticBar1::impossible;
+  const auto fits = [&](std::uint64_t bytes, std::optional<std::uint64_t> more) {
+    return more && sizes.bar1 >= bytes + *more * kMiB;
+  };
+  if (fits(sizes.vram, sizes.console ? row->automatic_console : row->automatic)) return StaticBar1::automatic;
+  if (fits(sizes.clients, sizes.console ? row->forced_console : row->forced)) return StaticBar1::forced;
+  return StaticBar1::impossible;
+}
+
+PeerPath likely_path(const PeerSettings& s) {
+  const bool before = s.major < kSplit;
+  const bool blackwell = s.architecture == "Blackwell";
+  const bool kept_static =
+      s.force_static == 1U || (s.force_static != 0U && static_bar1(s.major, s.sizes) == StaticBar1::automatic);
+  const std::uint32_t pcie_type = s.pcie_type.value_or(0),
+                      force_type = s.force_type.value_or(s.patched && before ? 2 : 0);
+  PeerPath path;
+  if (before)
+    path.mailbox = force_type != 2;
+  else
+    path.mailbox = !s.patched && (!blackwell || pcie_type == 0 || force_type >= 2);
+  if (path.mailbox && !s.patched && !before && pcie_type == 1)
+    path.doubt =
+        "RMPcieP2PType=1 leaves the mailbox out, and these chips have no P2P over BAR1 in NVIDIA's own modules";
+  else if (path.mailbox && s.chip != "GA102")
+    path.doubt = "it takes the mailbox, which works on GA102 alone among GeForce chips";
+  else if (!path.mailbox && !s.patched && !blackwell)
+    path.doubt = "NVIDIA's own modules refuse to map BAR1 of a peer before RTX 50";
+  else if (!path.mailbox && s.sizes.bar1 < s.sizes.clients)
+    path.doubt = "BAR1 is smaller than the VRAM: mappings are refused, or the mailbox is used without being there";
+  else if (!path.mailbox && s.major >= 570 && before && s.sizes.console)
+    path.doubt = "a framebuffer at the start of BAR1 shifts the VRAM by 32 MiB, and the mapping of a peer wants 512";
+  else if (!path.mailbox && blackwell && !s.patched && !kept_static)
+    path.doubt = "BAR1 does not map all VRAM at once: the driver falls back to the mailbox, and says OK all the same";
+  return path;
 }
 
 bool is_known_key(std::string_view key) {

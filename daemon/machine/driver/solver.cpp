@@ -164,13 +164,15 @@ auto rank(const CatalogueEntry& entry, const EntryVerdict& verdict, const Machin
   const bool reported = std::ranges::all_of(generations(machine), [&](const std::string& generation) {
     return entry.architectures.at(generation) == "reported";
   });
-  return std::tuple(verdict.fit != Fit::open,        // no question is open
-                    entry.of_this_machine,           // added by an administrator here
-                    harmless,                        // takes no GPU down
-                    keeps_packages(entry, machine),  // smallest change; its build is tried before anything changes
-                    -static_cast<int>(verdict.fit),  // known to build
-                    kept,                            // same branch as the running driver, with its CUDA
-                    reported,                        // reports of data moved between such cards
+  const int keeps_nvlink = entry.nvlink == "kept" ? 2 : entry.nvlink.empty() ? 1 : 0;
+  return std::tuple(verdict.fit != Fit::open,           // no question is open
+                    entry.of_this_machine,              // added by an administrator here
+                    harmless,                           // takes no GPU down
+                    machine.nvlink ? keeps_nvlink : 0,  // bridged GPUs keep the faster path
+                    keeps_packages(entry, machine),     // smallest change; its build is tried before anything changes
+                    -static_cast<int>(verdict.fit),     // known to build
+                    kept,                               // same branch as the running driver, with its CUDA
+                    reported,                           // reports of data moved between such cards
                     version, entry.known());
 }
 
@@ -264,6 +266,8 @@ std::vector<std::string> notes_on(const Catalogue& catalogue, const CatalogueEnt
   std::vector<std::string> notes;
   if (std::string loss = lowered(catalogue, entry, machine); !loss.empty()) notes.push_back(std::move(loss));
   for (const Defect* defect : defects_on(entry, machine)) notes.push_back("known defect: " + defect->text);
+  if (machine.nvlink && entry.nvlink == "lost")
+    notes.push_back("bridged GPUs lose their NVLink with this build, and use PCIe");
   for (const std::string& generation : generations(machine))
     if (const auto evidence = entry.architectures.find(generation);
         evidence != entry.architectures.end() && evidence->second != "reported")

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: MIT
-// P2P of NVIDIA's own modules. Reference: open-gpu-kernel-modules 590.44.01, 595.45.04: kern_bus_gb20x.c, kern_bif.c,
-// p2p_caps.c, nv-reg.h.
+// P2P of NVIDIA's own modules. Reference: open-gpu-kernel-modules 565.57.01 to 595.45.04: kern_bus_gb20x.c, kern_bif.c,
+// p2p_caps.c, nv-reg.h; tests/driver_answers.yaml.
 #include "machine/driver/stock_p2p.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
+#include "base/json_members.hpp"
+#include "base/units.hpp"
 #include "base/version.hpp"
-#include "machine/hardware/bar1.hpp"
+#include "machine/hardware/driver_answer.hpp"
 #include "machine/hardware/nvidia_procfs.hpp"
 #include "machine/hardware/vram.hpp"
 #include "machine/modules/default_kernel.hpp"
@@ -20,8 +22,8 @@
 namespace p2pd {
 namespace {
 
-constexpr std::string_view kArchitecture = "Blackwell";
-constexpr std::uint32_t kDriver = 590;
+using Gpus = std::vector<Bar1>;
+constexpr const char* kForceStatic = "RMForceStaticBar1";
 
 /// Version of the modules that modprobe would load; of compressed ones, of those that are loaded.
 Result<NvidiaVersion> installed_version(const Host& host) {
@@ -40,64 +42,142 @@ std::uint64_t size_of(const Bar1& bar1) {
   return bar1.covers_vram() ? bar1.range->length : bar1.goal_bytes().value_or(0);
 }
 
-/// Reason why one of the GPUs rules it out; empty: none does.
-std::string unsuitable(const std::vector<Bar1>& gpus) {
-  for (const Bar1& gpu : gpus) {
-    if (!gpu.model || gpu.model->architecture != kArchitecture || gpu.model->segment == "data centre")
-      return fmt::format("NVIDIA's own modules have P2P over BAR1 for RTX 50 only; {} is another generation",
-                         gpu.gpu->address);
-    if (!gpu.vram_bytes() || size_of(gpu) < *gpu.vram_bytes())
-      return fmt::format("BAR1 of {} cannot cover its VRAM", gpu.gpu->address);
-  }
-  return gpus.empty() ? "no NVIDIA GPU" : "";
+/// Checks for the firmware's framebuffer in BAR1, where the driver sees it: in screen_info, which the kernel keeps when
+/// another driver took the framebuffer over. Without that, a framebuffer counts for the boot VGA device.
+bool has_console(const Host& host, const Bar1& gpu) {
+  constexpr std::size_t kType = 0x0f, kBase = 0x18, kHighBase = 0x3a;  // of screen_info, the start of boot_params
+  constexpr char kVesa = 0x23, kEfi = 0x70;
+  const bool boot_vga = host.line("/sys/bus/pci/devices/" + gpu.gpu->address + "/boot_vga").value_or("") == "1";
+  const std::string info = host.files().read("/sys/kernel/boot_params/data").value_or("");
+  const auto names = host.names("/sys/class/graphics");
+  if (info.size() < kHighBase + 4)
+    return boot_vga && std::ranges::any_of(names, [](const std::string& name) { return name != "fbcon"; });
+  const auto word = [&](std::size_t at) {
+    std::uint64_t value = 0;
+    for (std::size_t i = 0; i < 4; ++i) value |= std::uint64_t{static_cast<unsigned char>(info[at + i])} << 8 * i;
+    return value;
+  };
+  const std::uint64_t base = word(kBase) | word(kHighBase) << 32;
+  const bool within = gpu.range && base >= gpu.range->first && base - gpu.range->first < gpu.range->length;
+  return base != 0 && (info[kType] == kVesa || info[kType] == kEfi) && (within || boot_vga);
 }
 
-/// Makes the options. Static BAR1 is automatic if BAR1 is larger than the VRAM, forced if it is equal, never used if it
-/// is smaller.
-Parameters options_for(const std::vector<Bar1>& gpus) {
-  Parameters dwords = {{"ForceP2P", 0x11}, {"RMPcieP2PType", 1}};  // reads and writes; BAR1 in place of the mailbox
-  if (std::ranges::any_of(gpus, [](const Bar1& gpu) { return size_of(gpu) == *gpu.vram_bytes(); }))
-    dwords["RMForceStaticBar1"] = 1;
-  return {{"options", {{"NVreg_EnableResizableBar", 1}}}, {"registry_dwords", std::move(dwords)}};
+/// Reason why P2P over BAR1 is not in these modules, or not for these GPUs; empty: it is.
+std::string no_bar1_p2p(const Host& host, const Gpus& gpus, const NvidiaVersion& driver, std::uint32_t major) {
+  for (const Bar1& gpu : gpus) {
+    const std::string& address = gpu.gpu->address;
+    if (!gpu.model || gpu.model->architecture != "Blackwell" || gpu.model->segment == "data centre")
+      return fmt::format("NVIDIA's own modules have P2P over BAR1 for RTX 50 only; {} is another generation", address);
+    if (!gpu.vram_bytes() || size_of(gpu) < *gpu.vram_bytes())
+      return fmt::format("BAR1 of {} cannot cover its VRAM", address);
+    if (major != 570 && major < 580)
+      return fmt::format("of NVIDIA's own modules 570, 580 and later have P2P over BAR1; {} is installed",
+                         driver.version);
+    if (static_bar1(static_cast<int>(major), static_bar1_sizes(host, gpu)) == StaticBar1::impossible)
+      return fmt::format("BAR1 of {} has no room for its VRAM beside the firmware's framebuffer", address);
+  }
+  return {};
+}
+
+/// Reason why the mailbox does not give these GPUs P2P; empty: it does, by reports.
+std::string no_mailbox(const Gpus& gpus) {
+  for (const Bar1& gpu : gpus)
+    if (!gpu.model || gpu.model->chip != "GA102")
+      return fmt::format("P2P over the mailbox works between GA102 cards only (RTX 3080 to 3090 Ti); {} is {}",
+                         gpu.gpu->address, gpu.model && !gpu.model->chip.empty() ? gpu.model->chip : "another chip");
+  if (std::ranges::none_of(gpus, [](const Bar1& gpu) { return may_be_geforce(gpu.model); }))
+    return "NVIDIA's own driver gives P2P between these cards as it is";
+  return {};
+}
+
+/// True if the loaded driver gives P2P over PCIe without ForceP2P: these are not NVIDIA's own modules, which ask a
+/// chipset that they do not know, and they do not take the mailbox.
+bool is_patched(const Host& host) {
+  const auto params = nvidia_params(host).value_or(std::map<std::string, std::string>());
+  for (const auto& [name, value] : params)
+    if (value.find("ForceP2P=") != std::string::npos) return false;
+  const auto answer = driver_answer(host);
+  if (!answer) return false;
+  const nlohmann::json& pairs = field_of(*answer, "pairs");
+  return std::ranges::any_of(pairs, [](const nlohmann::json& pair) {
+    return field_of(pair, "read") == "OK" && field_of(pair, "nvlink") != "OK";
+  });
+}
+
+/// Keys for the mailbox: RMPcieP2PType=1 of the user's files would leave it out.
+nlohmann::json mailbox_keys(const Host& host) {
+  nlohmann::json keys = {{"ForceP2P", 0x11}};
+  const Parameters bar1{{"module", "nvidia"}, {"registry_dwords", {{"RMPcieP2PType", 1}}}};
+  const auto options = module_options(host);
+  if (options && option_states(*options, bar1).front().holds) keys["RMPcieP2PType"] = 2;
+  return keys;
 }
 
 }  // namespace
 
-Result<StockP2p> stock_p2p(const Host& host) {
+/// The card has whole GiB of VRAM; clients get less, and no more than the driver reports.
+StaticBar1Sizes static_bar1_sizes(const Host& host, const Bar1& gpu) {
+  const std::uint64_t gib = kMiB << 10;
+  const std::uint64_t vram = (gpu.vram_bytes().value_or(0) + gib - 1) / gib * gib;
+  return {size_of(gpu), vram, gpu.told_bytes > 0 ? std::min(gpu.told_bytes, vram - kMiB) : vram - kMiB,
+          has_console(host, gpu)};
+}
+
+Result<nlohmann::json> with_static_bar1(const Host& host, nlohmann::json keys, std::uint32_t major,
+                                        const nlohmann::json& more) {
+  keys.erase(kForceStatic);
+  if (is_image(host)) return keys;
+  const std::vector<PciDevice> devices = TRY(pci_devices(host));
+  for (const Bar1& gpu : TRY(bar1_of_gpus(host, devices, told_vram_bytes(host)))) {
+    const bool forced = gpu.carries_p2p() && gpu.vram_bytes() &&
+                        static_bar1(static_cast<int>(major), static_bar1_sizes(host, gpu)) == StaticBar1::forced;
+    if (!forced) continue;
+    keys[device_key(gpu.gpu->address, kForceStatic)] = 1;
+    for (const auto& [key, value] : more.items()) keys[device_key(gpu.gpu->address, key)] = value;
+  }
+  return keys;
+}
+
+Result<StockP2p> stock_p2p(const Host& host, std::string_view entry) {
   StockP2p found;
-  if (is_image(host)) {
-    found.why_not = "the GPUs of an image are not known";
+  const auto refused = [&](std::string why) {
+    found.why_not = std::move(why);
     return found;
-  }
+  };
+  if (is_image(host)) return refused("the GPUs of an image are not known");
   const auto installed = installed_version(host);
-  if (!installed) {
-    found.why_not = "no NVIDIA driver is installed";
-    return found;
-  }
+  if (!installed) return refused("no NVIDIA driver is installed");
   found.version = installed->version;
   const auto numbers = parse_version(installed->version);
-  if (has_own_modules(host, TRY(host.line("/proc/sys/kernel/osrelease")))) {
-    found.why_not = "the installed modules are p2pd's";
-  } else if (!installed->open) {
-    found.why_not = fmt::format("the modules of {} are proprietary", installed->version);
-  } else if (!numbers || numbers->front() < kDriver) {
-    found.why_not =
-        fmt::format("NVIDIA's own modules have P2P over BAR1 from {} on; {} is installed", kDriver, installed->version);
-  } else {
-    const std::vector<PciDevice> devices = TRY(pci_devices(host));
-    const std::vector<Bar1> gpus = TRY(bar1_of_gpus(host, devices, told_vram_bytes(host)));
-    found.why_not = unsuitable(gpus);
-    if (found.why_not.empty()) found.options = options_for(gpus);
+  const std::uint32_t major = numbers ? numbers->front() : 0;
+  if (has_own_modules(host, TRY(host.line("/proc/sys/kernel/osrelease"))))
+    return refused("the installed modules are p2pd's");
+  if (!installed->open) return refused(fmt::format("the modules of {} are proprietary", installed->version));
+  const std::vector<PciDevice> devices = TRY(pci_devices(host));
+  const Gpus gpus = TRY(bar1_of_gpus(host, devices, told_vram_bytes(host)));
+  if (gpus.empty()) return refused("no NVIDIA GPU");
+  if (entry == kStockMailboxEntry) {
+    found.options = {{"registry_dwords", mailbox_keys(host)}};
+    std::string why = no_mailbox(gpus);
+    if (why.empty() && is_patched(host)) why = "the loaded modules give P2P over BAR1: they are not NVIDIA's own";
+    return refused(std::move(why));
   }
-  return found;
+  nlohmann::json keys = {{"ForceP2P", 0x11}};                                    // reads and writes
+  keys[major < 580 ? "RMForceP2PType" : "RMPcieP2PType"] = major < 580 ? 2 : 1;  // BAR1 in place of the mailbox
+  keys = TRY(with_static_bar1(host, std::move(keys), major, nlohmann::json::object()));
+  found.options = {{"options", {{"NVreg_EnableResizableBar", 1}}}, {"registry_dwords", std::move(keys)}};
+  return refused(no_bar1_p2p(host, gpus, *installed, major));
 }
 
 Result<bool> is_stock_p2p_configured(const Host& host) {
-  const StockP2p stock = TRY(stock_p2p(host));
-  if (!stock.why_not.empty()) return false;
-  Parameters wanted = stock.options;
-  wanted["module"] = "nvidia";
-  return std::ranges::all_of(option_states(TRY(module_options(host)), wanted), &OptionState::holds);
+  for (const std::string_view entry : {kStockEntry, kStockMailboxEntry}) {
+    const StockP2p stock = TRY(stock_p2p(host, entry));
+    if (!stock.why_not.empty()) continue;
+    Parameters wanted = stock.options;
+    wanted["module"] = "nvidia";
+    if (std::ranges::all_of(option_states(TRY(module_options(host)), wanted), &OptionState::holds)) return true;
+  }
+  return false;
 }
 
 }  // namespace p2pd

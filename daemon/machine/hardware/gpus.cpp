@@ -54,13 +54,13 @@ Result<GpuModel> parse_model(const nlohmann::json& row, const Chips& chips) {
     const auto found = row.find(key);
     return found != row.end() && found->is_string() ? found->get<std::string>() : std::string();
   };
-  GpuModel model{text("id"), text("name"), text("segment"), {}, std::nullopt, 0};
+  GpuModel model{text("id"), text("name"), text("segment"), {}, std::nullopt, 0, text("chip")};
   if (!is_id(model.id)) return fail(ErrorCode::invalid, fmt::format("'{}' is not a PCI id like 10de:2684", model.id));
   if (model.name.empty() || model.segment.empty())
     return fail(ErrorCode::invalid, model.id + ": name and segment must be texts");
-  const auto chip = chips.find(text("chip"));
+  const auto chip = chips.find(model.chip);
   if (chip == chips.end())
-    return fail(ErrorCode::invalid, fmt::format("{}: chip '{}' is of no architecture", model.id, text("chip")));
+    return fail(ErrorCode::invalid, fmt::format("{}: chip '{}' is of no architecture", model.id, model.chip));
   model.architecture = chip->second.name;
   model.pcie_generation = chip->second.pcie_generation;
   const nlohmann::json vram = row.value("vram_mib", nlohmann::json("missing"));
@@ -103,7 +103,7 @@ std::optional<GpuModel> model_of(const std::vector<GpuModel>& models, const std:
   if (!id.starts_with("10de:")) return std::nullopt;
   for (const GpuModel& other : models) {
     if (block(other.id) != block(id)) continue;
-    return GpuModel{id, "NVIDIA " + id, "", other.architecture, std::nullopt, other.pcie_generation};
+    return GpuModel{id, "NVIDIA " + id, "", other.architecture, std::nullopt, other.pcie_generation, other.chip};
   }
   return std::nullopt;
 }

@@ -20,6 +20,7 @@ struct GpuModel {
   std::string architecture;               ///< "Maxwell" to "Blackwell"
   std::optional<std::uint32_t> vram_mib;  ///< nominal size; nullopt if one id sells in several sizes, or none was found
   int pcie_generation = 0;
+  std::string chip = {};  ///< "AD102"
 };
 
 /// The models of config/gpus.yaml, compiled in. An Error means that the build has a broken table.

@@ -60,6 +60,44 @@ struct DropIn {
   Dwords dwords;                                                      ///< p2pd's keys, without those of other files
 };
 
+/// Text of a RegistryDwordsPerDevice value with these keys, GPU by GPU.
+std::string device_dwords_text(Dwords dwords) {
+  const auto address = [](const auto& one) { return one.first.substr(0, one.first.find('/')); };
+  std::ranges::stable_sort(dwords, {}, address);
+  std::string out, of;
+  for (const auto& one : dwords) {
+    if (address(one) != of) out += (out.empty() ? "pci=" : ";pci=") + (of = address(one));
+    out += ";" + one.first.substr(of.size() + 1) + "=" + one.second;
+  }
+  return out;
+}
+
+/// Keys of the kind that `option` of module nvidia has.
+Dwords keys_of(std::string_view option, std::string_view value) {
+  return option == kDeviceDwords ? parse_device_dwords(value) : parse_dwords(value);
+}
+
+/// Name of the key that counts for a GPU without a key of its own; empty: `key` is that one.
+std::string for_all_gpus(const std::string& key) { return is_device_key(key) ? key.substr(key.find('/') + 1) : ""; }
+
+std::string_view option_of(std::string_view key) { return is_device_key(key) ? kDeviceDwords : kRegistryDwords; }
+
+/// Adds wanted keys to p2pd's own. One that holds stays as it is: ForceP2P=0x111 of another step includes 0x11.
+void add(Dwords& own, const nlohmann::json& wanted) {
+  for (const auto& [name, value] : wanted.items()) {
+    const std::string key = for_all_gpus(name);
+    if (key.empty()) continue;
+    std::erase_if(own, [&, of = &wanted](const auto& one) {
+      return one.first == key || (one.first.ends_with("/" + key) && !of->contains(one.first));
+    });
+  }
+  for (const auto& [key, value] : wanted.items()) {
+    const auto found =
+        std::find_if(own.begin(), own.end(), [&, name = &key](const auto& one) { return one.first == *name; });
+    if (found == own.end() || !same_dword(key, found->second, dword_of(value))) set(own, key, dword_of(value));
+  }
+}
+
 Result<DropIn> read_drop_in(const Host& host) {
   DropIn out;
   if (!host.files().exists(kModprobeDropIn)) return out;
@@ -72,7 +110,8 @@ Result<DropIn> read_drop_in(const Host& host) {
     out.dwords = parse_dwords(text.substr(at, text.find('\n', at) - at));
   }
   for (const ModuleOption& option : TRY(parse_modprobe_d(text, kModprobeDropIn)))
-    if (option.name != kRegistryDwords) out.options[option.module][option.name] = option.value;
+    if (option.name != kRegistryDwords && option.name != kDeviceDwords)
+      out.options[option.module][option.name] = option.value;
   return out;
 }
 
@@ -134,6 +173,31 @@ std::string dwords_text(const Dwords& dwords) {
   return out;
 }
 
+std::string device_key(std::string_view address, std::string_view key) {
+  return std::string(address) + "/" + std::string(key);
+}
+
+bool is_device_key(std::string_view name) { return name.find('/') != std::string_view::npos; }
+
+Dwords parse_device_dwords(std::string_view value) {
+  Dwords out;
+  std::string address;
+  std::string text(value);
+  std::erase_if(text, [](char c) { return c == ' ' || (c >= '\t' && c <= '\r') || c == '"'; });
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = std::min(text.find(';', at), text.size());
+    const std::size_t equals = std::min(text.find('=', at), end);
+    const std::string key = text.substr(at, equals - at);
+    const std::string word = text.substr(std::min(equals + 1, end), end - std::min(equals + 1, end));
+    if (key == "pci")
+      address = word;
+    else if (!key.empty() && !address.empty())
+      set(out, device_key(address, key), word);
+    at = end + 1;
+  }
+  return out;
+}
+
 Result<void> validate_module_options(const Parameters& parameters) {
   const auto module = parameters.value("module", std::string());
   const auto invalid = [](std::string what) { return fail(ErrorCode::invalid, std::move(what)); };
@@ -145,7 +209,7 @@ Result<void> validate_module_options(const Parameters& parameters) {
   if (parameters.contains("entry") && module != kNvidia) return invalid("entry: only module nvidia is of a driver");
   for (const auto& [name, value] : options.items()) {
     if (!consists_of(name, "_-")) return invalid("options: \"" + name + "\" is not the name of an option");
-    if (kernel_name(name) == kRegistryDwords)
+    if (kernel_name(name) == kRegistryDwords || kernel_name(name) == kDeviceDwords)
       return invalid("options: the keys of " + name + " are expected in registry_dwords");
     if (!value.is_string() && !value.is_number_integer())
       return invalid("options: " + name + ": a string or an integer is expected");
@@ -155,7 +219,8 @@ Result<void> validate_module_options(const Parameters& parameters) {
   }
   if (!dwords.empty() && module != kNvidia) return invalid("registry_dwords: only module nvidia has them");
   for (const auto& [key, value] : dwords.items()) {
-    if (!consists_of(key, "_")) return invalid("registry_dwords: \"" + key + "\" is not the name of a registry key");
+    if (!consists_of(key, is_device_key(key) ? "_:./" : "_"))
+      return invalid("registry_dwords: \"" + key + "\" is not the name of a registry key");
     if (!value.is_number_integer() || (!value.is_number_unsigned() && value.get<std::int64_t>() < 0) ||
         value.get<std::uint64_t>() > std::numeric_limits<std::uint32_t>::max())
       return invalid("registry_dwords: " + key + ": an integer from 0 to 4294967295 is expected");
@@ -190,6 +255,16 @@ bool same_value(std::string_view left, std::string_view right) {
   return number && number == kernel_number(right);
 }
 
+bool same_dword(std::string_view key, std::string_view there, std::string_view wanted) {
+  const auto has = kernel_number(there), needs = kernel_number(wanted);
+  if (same_value(there, wanted)) return true;
+  if (key != "ForceP2P" || !has || !needs || *needs == 0) return false;
+  std::uint64_t fields = 0;
+  for (const unsigned field : {0x3U, 0x30U, 0x300U})  // reads, writes, atomics; 0: not asked for
+    if ((*needs & field) != 0) fields |= field;
+  return (*has & fields) == *needs;
+}
+
 std::vector<OptionState> option_states(const std::vector<ModuleOption>& options, const Parameters& parameters) {
   const auto module = parameters.at("module").get<std::string>();
   const auto options_wanted = object_of(parameters, "options");
@@ -204,13 +279,16 @@ std::vector<OptionState> option_states(const std::vector<ModuleOption>& options,
     }
     out.push_back(std::move(state));
   }
-  const ModuleOption* registry = last(options, module, kRegistryDwords);
-  const Dwords configured = parse_dwords(registry == nullptr ? "" : registry->value);
   for (const auto& [key, value] : dwords_wanted.items()) {
-    OptionState state{key, true, dword_of(value), {}, registry == nullptr ? "" : registry->source(), false};
-    for (const auto& [name, text] : configured)
-      if (name == key) state.configured = text;
-    state.holds = state.configured && same_value(*state.configured, state.wanted);
+    OptionState state{key, true, dword_of(value), {}, {}, false};
+    for (std::string name = key; !name.empty() && !state.configured; name = for_all_gpus(name)) {
+      const ModuleOption* registry = last(options, module, option_of(name));
+      if (registry == nullptr) continue;
+      if (state.source.empty()) state.source = registry->source();
+      for (const auto& [known, text] : keys_of(option_of(name), registry->value))
+        if (known == name) state.configured = text;
+    }
+    state.holds = state.configured && same_dword(key, *state.configured, state.wanted);
     out.push_back(std::move(state));
   }
   return out;
@@ -220,18 +298,22 @@ Result<std::string> modprobe_drop_in(const Host& host, const Parameters& paramet
   DropIn drop_in = TRY(read_drop_in(host));
   const std::string module = kernel_name(parameters.at("module").get<std::string>());
   const auto options_wanted = object_of(parameters, "options");
-  const auto dwords_wanted = object_of(parameters, "registry_dwords");
   for (const auto& [name, value] : options_wanted.items()) drop_in.options[module][kernel_name(name)] = text_of(value);
-  for (const auto& [key, value] : dwords_wanted.items()) set(drop_in.dwords, key, dword_of(value));
+  add(drop_in.dwords, object_of(parameters, "registry_dwords"));
   std::string text(kHeader);
   if (!drop_in.dwords.empty()) {
     std::vector<ModuleOption> others = TRY(module_options(host, ""));  // reads p2pd's file as empty
     std::erase_if(others, [](const ModuleOption& option) { return option.file == kCommandLine; });
-    const ModuleOption* theirs = last(others, kNvidia, kRegistryDwords);
-    Dwords all = parse_dwords(theirs == nullptr ? "" : theirs->value);
-    for (const auto& [key, value] : drop_in.dwords) set(all, key, value);
     text += std::string(kNote) + dwords_text(drop_in.dwords) + "\n";
-    drop_in.options[std::string(kNvidia)][std::string(kRegistryDwords)] = dwords_text(all);
+    for (const std::string_view option : {kRegistryDwords, kDeviceDwords}) {
+      const ModuleOption* theirs = last(others, kNvidia, option);
+      Dwords all = keys_of(option, theirs == nullptr ? "" : theirs->value);
+      for (const auto& [key, value] : drop_in.dwords)
+        if (option_of(key) == option) set(all, key, value);
+      if (all.empty()) continue;
+      drop_in.options[std::string(kNvidia)][std::string(option)] =
+          option == kDeviceDwords ? device_dwords_text(std::move(all)) : dwords_text(all);
+    }
   }
   for (const auto& [name, options] : drop_in.options) {
     text += "options " + name;

@@ -17,6 +17,8 @@ namespace p2pd {
 
 inline constexpr std::string_view kModprobeDropIn = "/etc/modprobe.d/zz-p2pd.conf";
 inline constexpr std::string_view kRegistryDwords = "NVreg_RegistryDwords";  ///< option of module nvidia: "a=1;b=0x2"
+inline constexpr std::string_view kDeviceDwords =
+    "NVreg_RegistryDwordsPerDevice";  ///< the same for single GPUs: "pci=0000:01:00.0;a=1;pci=0000:02:00.0;a=2"
 
 /// One option that modprobe gives to a module; '-' is '_' in the names, as for the kernel.
 struct ModuleOption {
@@ -43,13 +45,19 @@ using Dwords = std::vector<std::pair<std::string, std::string>>;
 Dwords parse_dwords(std::string_view value);
 std::string dwords_text(const Dwords& dwords);
 
+/// Name of a registry key of one GPU in parameters, findings and Dwords: "0000:01:00.0/RMForceStaticBar1".
+std::string device_key(std::string_view address, std::string_view key);
+bool is_device_key(std::string_view name);
+/// Keys of a RegistryDwordsPerDevice value under these names. Keys before the first "pci=" count for no GPU.
+Dwords parse_device_dwords(std::string_view value);
+
 /// Checks that parameters `module`, `options` and `registry_dwords` fit into an options line.
 Result<void> validate_module_options(const Parameters& parameters);
 
 /// One wanted option or registry key, and its configured value.
 struct OptionState {
   std::string name;
-  bool dword = false;  ///< a key in kRegistryDwords
+  bool dword = false;  ///< a key in kRegistryDwords or kDeviceDwords
   std::string wanted;
   std::optional<std::string> configured;  ///< nullopt if no file sets it
   std::string source;                     ///< file and line that decide; empty if none does
@@ -67,8 +75,13 @@ std::optional<std::uint64_t> kernel_number(std::string_view text);
 /// switch.
 bool same_value(std::string_view left, std::string_view right);
 
+/// Checks that a registry key has the wanted value; bits of ForceP2P beyond the wanted ones do no harm: 0x111 gives
+/// atomics besides the reads and writes of 0x11.
+bool same_dword(std::string_view key, std::string_view there, std::string_view wanted);
+
 /// Text of the drop-in of `host` once `parameters` are merged into it: options of earlier steps stay, and
-/// RegistryDwords includes the keys of other files too, since only the last line of a name counts.
+/// RegistryDwords and RegistryDwordsPerDevice include the keys of other files too, since only the last line of a name
+/// counts. A key of single GPUs replaces p2pd's own key of that name for all or for other GPUs.
 /// ErrorCode::invalid if p2pd did not write the file.
 Result<std::string> modprobe_drop_in(const Host& host, const Parameters& parameters);
 

@@ -22,6 +22,7 @@ constexpr unsigned kEnabled = 1;
 constexpr unsigned kMostLinks = 36;  // NVML_NVLINK_MAX_LINKS
 constexpr unsigned kRemoteGpu = 0;   // NVML_NVLINK_DEVICE_TYPE_GPU
 constexpr unsigned kRemoteSwitch = 2;
+constexpr unsigned kNvlinkP2p = 2;      // NVML_P2P_CAPS_INDEX_NVLINK; the status 0 is OK
 constexpr unsigned kSpeedOfLink = 164;  // NVML_FI_DEV_NVLINK_GET_SPEED: 10^6 bytes per second; `scope` is the link
 constexpr unsigned kCommonSpeed = 90;   // NVML_FI_DEV_NVLINK_SPEED_MBPS_COMMON: older cards and drivers
 
@@ -60,7 +61,8 @@ static_assert(sizeof(Process) == 24 && sizeof(FieldValue) == 40);
   F(link_state, "nvmlDeviceGetNvLinkState", Device, unsigned, unsigned*)                \
   F(link_remote, "nvmlDeviceGetNvLinkRemotePciInfo_v2", Device, unsigned, PciInfo*)     \
   F(link_type, "nvmlDeviceGetNvLinkRemoteDeviceType", Device, unsigned, unsigned*)      \
-  F(fields, "nvmlDeviceGetFieldValues", Device, int, FieldValue*)
+  F(fields, "nvmlDeviceGetFieldValues", Device, int, FieldValue*)                       \
+  F(p2p_status, "nvmlDeviceGetP2PStatus", Device, Device, unsigned, unsigned*)
 
 struct Functions {
 #define F(member, name, ...) int (*member)(__VA_ARGS__) = nullptr;
@@ -139,6 +141,18 @@ NvmlGpu read_gpu(const Functions& nvml, Device device) {
   return gpu;
 }
 
+/// Takes the links to a GPU away that the driver refuses for P2P: with RMForceP2PType=1 of 575 and later, or with a
+/// build that prefers BAR1, data goes over PCIe although the links are trained.
+void refuse_links(const Functions& nvml, const std::vector<Device>& devices, std::vector<NvmlGpu>& gpus) {
+  for (std::size_t i = 0; i < gpus.size(); ++i)
+    for (std::size_t j = 0; j < gpus.size(); ++j) {
+      unsigned status = kSuccess;
+      if (i == j || !ask(nvml.p2p_status, devices[i], devices[j], kNvlinkP2p, &status) || status == kSuccess) continue;
+      const auto to = [&](const auto& link) { return link.first == gpus[j].address; };
+      if (std::erase_if(gpus[i].peers_gb_s, to) > 0) gpus[i].unused.push_back(gpus[j].address);
+    }
+}
+
 }  // namespace
 
 std::string pci_address(std::string_view nvml) {
@@ -161,10 +175,14 @@ Nvml read_nvml(const std::function<void*(const char* name)>& find) {
   }
   unsigned count = 0;
   if (!ask(nvml.count, &count)) found.not_available = "NVML does not count the GPUs";
+  std::vector<Device> devices;
   for (unsigned i = 0; i < count; ++i) {
     Device device = nullptr;
-    if (ask(nvml.device, i, &device)) found.gpus.push_back(read_gpu(nvml, device));
+    if (!ask(nvml.device, i, &device)) continue;
+    devices.push_back(device);
+    found.gpus.push_back(read_gpu(nvml, device));
   }
+  refuse_links(nvml, devices, found.gpus);
   ask(nvml.shutdown);
   return found;
 }

@@ -22,7 +22,8 @@ struct NvmlGpu {
   std::optional<std::uint64_t> throttle;  ///< reasons for lower clocks, a bit each
   double switch_gb_s = 0;                 ///< raw rate of its active NVLinks to switches, one way
   std::vector<std::pair<std::string, double>>
-      peers_gb_s;  ///< raw rate of its direct NVLinks to another GPU, by PCI address
+      peers_gb_s;  ///< raw rate of its direct NVLinks to another GPU that the driver uses for P2P, by PCI address
+  std::vector<std::string> unused;  ///< GPUs with direct NVLinks that the driver does not use, by PCI address
 };
 
 /// GPUs that NVML shows, or the reason for none ("no libnvidia-ml.so.1"). NVML is optional.

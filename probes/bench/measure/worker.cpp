@@ -95,6 +95,9 @@ void add_nvml(const Nvml& nvml, Measurement& found) {
       for (Pair& pair : found.pairs)
         if (pair.from == gpu.index && found.gpus[static_cast<std::size_t>(pair.to)].address == address)
           pair.nvlink_gb_s = rate;
+    for (const std::string& address : known->unused)
+      found.not_run["NVLink"] =
+          fmt::format("{} and {} have trained links, and the driver refuses P2P over them", gpu.address, address);
   }
   for (Pair& pair : found.pairs) {
     const double through_switch = std::min(found.gpus[static_cast<std::size_t>(pair.from)].nvlink_gb_s,

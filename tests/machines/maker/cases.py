@@ -231,9 +231,9 @@ def guest():
     name = "rtx3090-x2-guest"
     return Machine(name, "Two RTX 3090 passed through to a virtual machine", "cases.md topo-p2p-CNS-3090-256M (club-3090 issue 734: "
                    "CNS stays, the chipset is emulated), field-notes.md section 2 (CNS inside VM)", guest_tree(), None,
-                   installed("quiet") | informations(("0000:01:00.0", RTX3090), ("0000:02:00.0", RTX3090)) | QEMU_BOARD, "virtualization",
-                   "this is a guest: the emulated chipset is refused, and ReBAR, ACS and IOMMU can be seen on its host only",
-                   ["a missing Resizable BAR capability says nothing about the vBIOS here; BAR1 is 32 GiB"], False, outlook="person")
+                   installed("quiet") | informations(("0000:01:00.0", RTX3090), ("0000:02:00.0", RTX3090)) | QEMU_BOARD, "modprobe-options",
+                   "this is a guest: the emulated chipset is refused unless P2P is forced, which an option of the driver does; the proof decides",
+                   ["a missing Resizable BAR capability says nothing about the vBIOS here; BAR1 is 32 GiB"], False)
 
 
 def vfio():

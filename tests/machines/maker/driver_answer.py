@@ -26,8 +26,9 @@ def informations(*gpus, version=PATCHED):
     return files
 
 
-def driver_says(*gpus, refused=(), word="GNS", nvlink=False, topology="NODE", small=()):
-    """The answer for `gpus`, each (address, model): OK, but `word` for each pair with one of `refused`. `small`: those of 256 MiB of BAR1."""
+def driver_says(*gpus, refused=(), word="GNS", nvlink=False, topology="NODE", small=(), bridges=()):
+    """The answer for `gpus`, each (address, model): OK, but `word` for each pair with one of `refused`. `small`: those of 256 MiB of BAR1;
+    `bridges`: pairs of addresses with NVLink, which are OK in any case."""
     told = [{"address": address, "persistence": False, "bar1_bytes": 256 * MIB if address in small else model.largest_bar1,
              "vram_bytes": TOLD[model][1] * MIB, "generation": model.speed if nvlink else 1, "generation_most": model.speed,
              "width": model.width, "width_most": model.width} for address, model in gpus]
@@ -35,9 +36,10 @@ def driver_says(*gpus, refused=(), word="GNS", nvlink=False, topology="NODE", sm
     for one in told:
         for other in told:
             if one is not other:
-                status = word if {one["address"], other["address"]} & set(refused) else "OK"
+                joined = nvlink or {one["address"], other["address"]} in [set(pair) for pair in bridges]
+                status = "OK" if joined else word if {one["address"], other["address"]} & set(refused) else "OK"
                 pairs.append({"from": one["address"], "to": other["address"], "read": status, "write": status,
-                              "nvlink": "OK" if nvlink else "NS", "atomics": "OK" if nvlink else "NS", "topology": topology})
+                              "nvlink": "OK" if joined else "NS", "atomics": "OK" if joined else "NS", "topology": topology})
     lines = ",\n  ".join(json.dumps(gpu) for gpu in told), ",\n  ".join(json.dumps(pair) for pair in pairs)
     output = f'{{"schema": "p2pd.driver-peers/1",\n "gpus": [\n  {lines[0]}],\n "pairs": [\n  {lines[1]}]}}\n'
     return {"commands/p2p-bench-driver-peers.json": command(["p2p-bench", "--driver-peers"], output)}

@@ -165,8 +165,8 @@ def rtx3090_x4_epyc():
         "field-notes.md section 1, hard limits (early 3090 vBIOS caps BAR1 at 256 MiB: aikitoria issue 22, club-3090 issue 734)",
         complexes, "identity", files | iommu_devices(*((f"ivhd{n}", f"pci0000:{bus}/0000:{bus}:00.2")
                                                        for n, bus in enumerate(("c0", "80", "40", "00")))),
-        "bar1-size", "the card at c1:00.0 has no Resizable BAR capability (its vBIOS is too old); no firmware setting helps",
-        ["IOMMU in passthrough, root ports redirect (ACS 0x001d)"], outlook="person",
+        "acs-redirection", "root ports redirect (ACS 0x001d); the driver's mailbox, an option, needs no room in BAR1",
+        ["IOMMU in passthrough", "the card at c1:00.0 has no Resizable BAR capability (its vBIOS is too old); no firmware setting helps"],
         excluding=excluding(["0000:c1:00.0"], "fixable", "acs-redirection",
                             "what is left in the way of the other three, root ports that redirect and the distribution's driver, can be fixed"))
 

@@ -92,8 +92,10 @@ def todays_cases():
         resolute(),
         trixie("debian13-rtx4090-x2", "Two RTX 4090, Debian 13 on kernel 6.12.117 with its own driver", TRIXIE),
         trixie("debian13-backports-rtx4090-x2", "Two RTX 4090, Debian 13 on the backported kernel 7.3.4 with its own driver", TRIXIE_BACKPORTS),
-        noble("ubuntu24-rtx5090-x2", "Two RTX 5090, Ubuntu 24.04 HWE on kernel 6.17 with its own driver", NOBLE_HWE, RTX5090, two_5090()),
+        noble("ubuntu24-rtx5090-x2", "Two RTX 5090, Ubuntu 24.04 HWE on kernel 6.17 with its own driver", NOBLE_HWE, RTX5090, two_5090(),
+              cause="modprobe-options", why="NVIDIA's own modules have P2P for these cards, and nothing switches it on"),
         noble("ubuntu24-rtx5090-x2-595", "Two RTX 5090, Ubuntu 24.04 HWE on kernel 6.17 with NVIDIA's driver 595.45.04", NOBLE_HWE, RTX5090, two_5090(), version="595.45.04",
               cause="modprobe-options", why="NVIDIA's own modules have P2P for these cards, and nothing switches it on"),
-        noble("ubuntu24-rtx3090-x2", "Two RTX 3090, Ubuntu 24.04 HWE on kernel 6.17 with its own driver", NOBLE_HWE, RTX3090, ampere_pair()),
+        noble("ubuntu24-rtx3090-x2", "Two RTX 3090, Ubuntu 24.04 HWE on kernel 6.17 with its own driver", NOBLE_HWE, RTX3090, ampere_pair(),
+              cause="modprobe-options", why="NVIDIA's own modules have P2P over the mailbox for these cards, and nothing switches it on"),
     ]

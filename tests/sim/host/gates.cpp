@@ -37,29 +37,39 @@ bool same_generation(const GpuHost&, const HostGpu& one, const HostGpu& other) {
 constexpr unsigned kRead = 0x03;
 constexpr unsigned kWrite = 0x30;
 
-/// A registry key in force; nothing if it is not set.
-std::optional<unsigned long> registry_key(const GpuHost& host, const std::string& name) {
+/// A registry key in `keys`; nothing if it is not set.
+std::optional<unsigned long> registry_key(const std::string& keys, const std::string& name) {
   std::smatch found;
-  if (!std::regex_search(host.registry, found, std::regex("(^|;)\\s*" + name + "=([0-9a-fxA-F]+)")))
-    return std::nullopt;
+  if (!std::regex_search(keys, found, std::regex("(^|;)\\s*" + name + "=([0-9a-fxA-F]+)"))) return std::nullopt;
   return std::stoul(found[2], nullptr, 0);
 }
 
-/// NVIDIA's own P2P over BAR1 between RTX 50: bound from 590 on, not used unless forced, and the mailbox is the
-/// default. Static BAR1 is automatic only if BAR1 has room beside the VRAM.
+/// Part of RegistryDwordsPerDevice that is about this GPU.
+std::string keys_of(const GpuHost& host, const HostGpu& gpu) {
+  const std::string head = "pci=" + gpu.function.address() + ";";
+  const std::size_t at = host.device_registry.find(head);
+  if (at == std::string::npos) return "";
+  const std::size_t end = host.device_registry.find(";pci=", at + head.size());
+  return host.device_registry.substr(at + head.size(), end == std::string::npos ? end : end - at - head.size());
+}
+
+/// NVIDIA's own P2P over BAR1 between RTX 50: in 570 by RMForceP2PType=2, from 580 on by RMPcieP2PType, not used unless
+/// forced, and the mailbox is the default. Static BAR1 is automatic only if BAR1 has room beside the VRAM.
 bool own_p2p(const GpuHost& host, const HostGpu& one, const HostGpu& other) {
   constexpr unsigned kRtx50 = 12;
-  if (host.quirks.patched_only || std::stoi(*host.module) < 590 || one.board->major != kRtx50 ||
+  const int release = std::stoi(*host.module);
+  if (host.quirks.patched_only || (release != 570 && release < 580) || one.board->major != kRtx50 ||
       other.board->major != kRtx50)
     return false;
-  const auto forced = registry_key(host, "ForceP2P").value_or(0);
-  const auto type = registry_key(host, "RMPcieP2PType").value_or(0);
+  const auto forced = registry_key(host.registry, "ForceP2P").value_or(0);
+  const auto type = registry_key(host.registry, release < 575 ? "RMForceP2PType" : "RMPcieP2PType").value_or(0);
   const auto is_static = [&](const HostGpu& gpu) {
     return gpu.function.bar_bytes(1) > gpu.board->vram_mib << 20 ||
-           registry_key(host, "RMForceStaticBar1").value_or(0) == 1;
+           registry_key(keys_of(host, gpu), "RMForceStaticBar1")
+                   .value_or(registry_key(host.registry, "RMForceStaticBar1").value_or(0)) == 1;
   };
-  return (forced & kRead) != 0 && (forced & kWrite) != 0 && (type == 1 || type == 2) && is_static(one) &&
-         is_static(other);
+  return (forced & kRead) != 0 && (forced & kWrite) != 0 && (type == 2 || (type == 1 && release >= 575)) &&
+         is_static(one) && is_static(other);
 }
 
 bool p2p_modules(const GpuHost& host, const HostGpu& one, const HostGpu& other) {

@@ -143,6 +143,7 @@ GpuHost GpuHost::read(bool unified_memory) {
       static_cast<unsigned>(std::stoul(first_match(control, "p2p (0x[0-9a-f]+)").value_or("0"), nullptr, 0));
   host.unified_memory = lists_unified_memory(host.root);
   host.registry = first_match(read_text(proc / "params"), "RegistryDwords: \"([^\"]*)\"").value_or("");
+  host.device_registry = first_match(read_text(proc / "params"), "RegistryDwordsPerDevice: \"([^\"]*)\"").value_or("");
   if (!host.module) return host;
   for (const PciFunction& function : display_functions(host.root))
     if (function.driver() == "nvidia") host.gpus.push_back(read_gpu(host.root, function));

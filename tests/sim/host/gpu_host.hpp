@@ -46,6 +46,7 @@ struct GpuHost {
   unsigned p2p_override = 0;          ///< built into the loaded module: 1:0 read, 5:4 write
   bool unified_memory = false;        ///< nvidia-uvm is loaded
   std::string registry;               ///< keys in force, "A=1;B=2"
+  std::string device_registry;        ///< keys of single GPUs, "pci=0000:01:00.0;A=1;pci=..."
   std::vector<HostGpu> gpus;          ///< in the order of their addresses
   Quirks quirks;
 

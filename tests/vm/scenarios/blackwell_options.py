@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""RTX 50 with its distribution's driver of 590 or newer: options of that driver give P2P, and no module or package is replaced."""
+"""RTX 50 with its distribution's driver of 580 or newer: options of that driver give P2P, and no module or package is replaced."""
 from expected import expect_as_at_first
 from scenario import expect, say
 
