@@ -48,6 +48,9 @@ Result<void> validate_kernel_arguments(const Parameters& parameters);
 /// Word of a plan for "disable ACS redirect at the ports that matter"; plan/resolve.hpp inserts the ports.
 inline constexpr std::string_view kChosenAcsArgument = "pci=disable_acs_redir=chosen";
 
+/// Words in a `next` that stand for the arguments which a step wants; assess() puts them there.
+inline constexpr std::string_view kTheArguments = "the kernel arguments";
+
 /// Values of parameter `arguments`, without repetitions.
 std::vector<std::string> wanted_kernel_arguments(const Parameters& parameters);
 

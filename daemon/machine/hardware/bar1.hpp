@@ -32,7 +32,8 @@ struct Bar1 {
   std::optional<std::uint64_t> vram_bytes() const;
   bool covers_vram() const;  ///< false also if either is not known
   /// Size to have: the one in force if it covers the VRAM, else the smallest supported one that does. If the
-  /// supported ones cannot be read, the smallest power of two. nullopt if there is none or VRAM is not known.
+  /// supported ones cannot be read, the smallest power of two; if the VRAM is not known, the largest. nullopt if there
+  /// is none.
   std::optional<std::uint64_t> goal_bytes() const;
 };
 
