@@ -140,7 +140,8 @@ void judge_given(const Running& running, Finding& finding) {
   finding.summary = fmt::format("{} has {}, so that nvidia cannot drive it; {}", running.by_gpu.at(given.front()),
                                 fmt::join(given, ", "), finding.summary);
   finding.next = fmt::format(
-      "Take {0} away from {1} (modprobe.d, driver_override) and reboot, or leave it out of P2P: \"gpus: {{exclude: "
+      "Take {0} out of the guest and away from {1} (modprobe.d, driver_override) and reboot, or leave it out: \"gpus: "
+      "{{exclude: "
       "[\"{2}\"]}}\" in /etc/p2pd/p2pd.yaml.",
       fmt::join(given, ", "), running.by_gpu.at(given.front()), fmt::join(given, "\", \""));
 }

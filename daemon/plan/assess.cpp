@@ -235,7 +235,7 @@ std::vector<const Standing*> Assessment::excused() const {
   std::vector<const Standing*> found;
   if (goal() == nullptr || goal()->kind != Kind::untried) return found;
   for (const Standing& s : steps)
-    if (s.step->is_gate() && s.kind != Kind::holds && s.kind != Kind::note && !s.finding.summary.empty() &&
+    if (s.step->kind == StepKind::gate && s.kind != Kind::holds && s.kind != Kind::note && !s.finding.summary.empty() &&
         !s.finding.holds())
       found.push_back(&s);
   return found;

@@ -32,10 +32,9 @@ std::pair<Colour, std::string> verdict_of(const PlanPreview& all) {
     case Outlook::ready: return {Colour::green, "P2P: READY"};
     case Outlook::limited: return {Colour::yellow, "P2P: WORKS IN PART"};
     case Outlook::provable:
-      return {Colour::yellow,
-              fmt::format("P2P: NOT PROVEN on this boot. {}",
-                          all.seen.excused().empty() ? "No check is in the way."
-                                                     : "The driver reports it, although these checks fail:")};
+      return {Colour::yellow, fmt::format("P2P: NOT PROVEN on this boot. {}",
+                                          all.seen.excused().empty() ? "No check is in the way."
+                                                                     : "The driver says OK, but these checks fail:")};
     case Outlook::impossible: return {Colour::red, "P2P: NOT POSSIBLE with this hardware."};
     default: break;
   }

@@ -48,7 +48,7 @@ Rows open_rows(const PlanPreview& all) {
   std::vector<const Preview*> open;
   std::set<std::string> obstacles;
   for (const Preview& preview : all.steps) {
-    const bool excused = all.outlook == Outlook::provable && preview.standing.step->is_gate();
+    const bool excused = all.outlook == Outlook::provable && preview.standing.step->kind == StepKind::gate;
     if (!preview.standing.is_failing() || all.outlook == Outlook::ready) continue;
     if (preview.blocked() && !excused) continue;
     open.push_back(&preview);
