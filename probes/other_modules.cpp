@@ -30,8 +30,8 @@ Result<ModuleIdentity> installed_identity(const Host& host, const std::map<std::
 }
 
 Result<Finding> check(const Host& host, const Parameters& parameters) {
-  std::string other = taken_by_linux(TRY(drivers_of_gpus(host)));
-  if (const auto finding = no_entry_needed(parameters); finding && other.empty()) return *finding;
+  const std::string taken = taken_by_linux(TRY(drivers_of_gpus(host)));
+  if (const auto finding = no_entry_needed(parameters); finding && taken.empty()) return *finding;
   const std::vector<DriverModule> loaded = driver_modules(host);
   Finding finding;
   finding.facts = {{"loaded", nlohmann::json::object()}, {"other", nlohmann::json::array()}};
@@ -41,6 +41,7 @@ Result<Finding> check(const Host& host, const Parameters& parameters) {
     if (!listed && listed.error().code != ErrorCode::not_found) return Failure(listed.error());
     files = std::move(listed).value_or(std::map<std::string, std::string>());
   }
+  std::string other;
   bool weaker = false;
   for (const auto& [name, identity] : loaded) {
     const bool of_linux = std::ranges::count(kLinuxDrivers, name) > 0;
@@ -52,17 +53,20 @@ Result<Finding> check(const Host& host, const Parameters& parameters) {
     weaker = weaker || !identity.by_build_id(installed);
     if (identity.is(installed)) continue;
     finding.facts["other"].push_back(name);
-    if (!other.empty()) continue;
     other = installed.srcversion.empty() ? name + " is loaded and belongs to another driver"
                                          : not_installed_text(name, identity, installed);
   }
+  if (!taken.empty()) other = taken;
   finding.verdict = other.empty() ? Verdict::pass : Verdict::fail;
-  if (keeps_gpus_until_reboot(loaded)) finding.facts["reboot"] = true;
+  const bool reboot = keeps_gpus_until_reboot(loaded);
+  if (reboot) finding.facts["reboot"] = true;
   finding.summary = !other.empty()   ? other
                     : loaded.empty() ? "no driver of the GPUs is loaded"
                     : weaker ? fmt::format("the loaded module is the installed one, by srcversion, {}", kWeakerSign)
                              : "the loaded module is the installed one";
-  if (!other.empty()) finding.next = "Stop the processes that use the GPUs and unload the modules, or reboot.";
+  if (!other.empty())
+    finding.next = reboot ? "Reboot: only that takes the GPUs from Nova."
+                          : "Stop the processes that use the GPUs and unload the modules, or reboot.";
   return finding;
 }
 

@@ -102,7 +102,8 @@ def other_firmware():
                      "3|NVRM: GPU 0000:01:00.0: RmInitAdapter failed! (0x62:0x40:2028)",
                      "3|NVRM: GPU 0000:01:00.0: rm_init_adapter failed, device minor number 0")
     return Machine("rtx4090-x2-other-firmware", "Two RTX 4090, modules 595.58.03 with firmware and libraries 595.71.05",
-                   "Nobara-Project/rpm-sources issue 526", epyc(), "identity", files | userspace(newer) | TWO_4090 | IVHD | log,
+                   "Nobara-Project/rpm-sources issue 526", epyc(), "identity", files | userspace(newer) | TWO_4090 | IVHD | log
+                   | {f"usr/lib/firmware/nvidia/{newer}/gsp_ga10x.bin": ""},
                    "nvidia-userspace", "the module refuses the firmware: no GPU starts, whatever its options are", (), False)
 
 
