@@ -139,11 +139,13 @@ void judge_given(const Running& running, Finding& finding) {
   finding.verdict = Verdict::unknown;
   finding.summary = fmt::format("{} has {}, so that nvidia cannot drive it; {}", running.by_gpu.at(given.front()),
                                 fmt::join(given, ", "), finding.summary);
-  finding.next = fmt::format(
-      "Take {0} out of the guest and away from {1} (modprobe.d, driver_override) and reboot, or leave it out: \"gpus: "
-      "{{exclude: "
-      "[\"{2}\"]}}\" in /etc/p2pd/p2pd.yaml.",
-      fmt::join(given, ", "), running.by_gpu.at(given.front()), fmt::join(given, "\", \""));
+  finding.next =
+      fmt::format("Take {} out of the guest and away from {} (modprobe.d, driver_override), and reboot{}.",
+                  fmt::join(given, ", "), running.by_gpu.at(given.front()),
+                  running.by_gpu.size() < given.size() + 2
+                      ? ""
+                      : fmt::format("; else leave it out: \"gpus: {{exclude: [\"{}\"]}}\" in /etc/p2pd/p2pd.yaml",
+                                    fmt::join(given, "\", \"")));
 }
 
 Result<Finding> check(const Host& host, const Parameters&) {
