@@ -26,6 +26,10 @@ Result<Description> describe(const Host& host, const Parameters&) {
   description.summary = "unload the old modules; where a process uses them, the reboot does";
   const std::vector<DriverModule> modules = driver_modules(host);
   if (modules.empty()) return description;
+  if (keeps_gpus_until_reboot(modules)) {
+    description.summary = "leave Nova (nova_core) loaded until the reboot: only that takes the GPUs from it";
+    return description;
+  }
   const GpuUsers users = TRY(gpu_users(host));
   if (!users.others.empty()) {
     description.summary =

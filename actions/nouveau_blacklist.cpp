@@ -1,29 +1,32 @@
 // SPDX-License-Identifier: MIT
-// nouveau-blacklist: keeps nouveau off the GPUs by a modprobe.d file of p2pd.
-// Writes nothing if another file does so already. The initramfs has modprobe.d files of its own: the step initramfs
+// nouveau-blacklist: keeps nouveau and Nova off the GPUs by a modprobe.d file of p2pd.
+// Writes nothing if other files do so already. The initramfs has modprobe.d files of its own: the step initramfs
 // comes after this one. Takes effect at the next boot.
 // Writes /etc/modprobe.d/p2pd-nouveau.conf.
 // Reference: modprobe.d(5); README of NVIDIA's driver, chapter 8.
 #include <algorithm>
 
 #include "base/action.hpp"
-#include "machine/modules/modprobe_d.hpp"
+#include "machine/modules/initramfs.hpp"
 
 namespace p2pd {
 namespace {
 
 constexpr std::string_view kFile = "/etc/modprobe.d/p2pd-nouveau.conf";
 constexpr std::string_view kText =
-    "# Written by p2pd: the NVIDIA driver uses the GPUs.\nblacklist nouveau\noptions nouveau modeset=0\n";
+    "# Written by p2pd: the NVIDIA driver uses the GPUs.\nblacklist nouveau\noptions nouveau modeset=0\n"
+    "blacklist nova_core\nblacklist nova_drm\nblacklist nova\n";
 
 Result<bool> kept_off(const Host& host) {
-  const std::vector<BannedModule> banned = TRY(banned_modules(host));
-  return std::ranges::find(banned, "nouveau", &BannedModule::module) != banned.end();
+  const std::vector<BannedModule> drivers = TRY(linux_drivers(host));
+  return std::ranges::none_of(drivers, [](const BannedModule& one) { return one.source.empty(); });
 }
 
 Result<Description> describe(const Host& host, const Parameters&) {
   Description description;
-  description.summary = "blacklist nouveau";
+  description.summary = "blacklist";
+  for (const BannedModule& one : TRY(linux_drivers(host)))
+    if (one.source.empty()) description.summary += " " + one.module;
   if (!TRY(kept_off(host)))
     description.files.push_back({std::string(kFile), FileState::Kind::regular, std::string(kText)});
   return description;
@@ -40,7 +43,7 @@ extern const Action kNouveauBlacklistAction;
 const Action kNouveauBlacklistAction = {
     .id = "nouveau-blacklist",
     .topic = "options",
-    .does = "keeps nouveau off the GPUs by a modprobe.d file",
+    .does = "keeps nouveau and Nova off the GPUs by a modprobe.d file",
     .effect = Effect::live,
     .describe = describe,
     .apply = apply,

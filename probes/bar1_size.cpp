@@ -34,7 +34,7 @@ struct Cause {
 };
 
 // the first one that a machine has is the one to act on
-constexpr std::array<Cause, 18> kCauses = {{
+constexpr std::array<Cause, 19> kCauses = {{
     {"lost", Verdict::unknown, "the card fell off the bus", "Power the machine off and on, then check again."},
     {"virtual_machine", Verdict::fail, "this virtual machine hides the bridges above the card",
      "Run p2pctl doctor on the host of this virtual machine: BAR1 is set there."},
@@ -63,12 +63,15 @@ constexpr std::array<Cause, 18> kCauses = {{
     {"bar1_unknown", Verdict::unknown, "the size of BAR1 is not readable",
      "Run p2pctl doctor as root, on a machine or record with sysfs."},
     {"vram_unknown", Verdict::unknown, "the VRAM of this model is not known",
-     "Compare BAR1 with the VRAM in \"nvidia-smi -q -d MEMORY\": BAR1 must be no smaller."},
+     "Run p2pctl doctor as root, which shows the largest size of BAR1. If that is not enough, install the "
+     "distribution's driver, which tells the VRAM: \"ubuntu-drivers install\", on Debian \"apt install "
+     "nvidia-driver\"."},
     {"old_geforce", Verdict::not_applicable,
      "no driver gives P2P over BAR1 to GeForce cards older than the RTX 30 series", ""},
     {"not_needed", Verdict::not_applicable, "this card has P2P without a patched driver", ""},
     {"dynamic_bar1", Verdict::pass,
      "BAR1 has its largest size, and a build that may be used here maps it piece by piece", ""},
+    {"largest", Verdict::pass, "that is the largest size of the card, whatever its VRAM", ""},
     {"covers", Verdict::pass, "BAR1 covers the VRAM", ""},
 }};
 
@@ -114,7 +117,10 @@ const Cause& cause_of(const Case& bar1) {
     if (!bar1.carries_p2p()) return is_old_geforce(*bar1.model) ? "old_geforce" : "not_needed";
     if (!bar1.range) return "bar1_unknown";
     if (bar1.covers_vram()) return "covers";
-    if (!bar1.vram_bytes() && (!bar1.model || bar1.range->length > kSmall)) return "vram_unknown";
+    if (!bar1.vram_bytes()) {
+      if (!bar1.model || (!bar1.goal_bytes() && bar1.range->length > kSmall)) return "vram_unknown";
+      if (bar1.goal_bytes() && bar1.range->length >= *bar1.goal_bytes()) return "largest";
+    }
     return why_small(bar1);
   };
   return *std::ranges::find(kCauses, name(), &Cause::name);

@@ -24,6 +24,7 @@ constexpr std::string_view kProxmox = "/etc/kernel/proxmox-boot-uuids";
 constexpr std::string_view kGrub2Config = "/boot/grub2/grub.cfg";  // used by Fedora's family; p2pd does not write it
 constexpr std::string_view kSystemdBoot[] = {"/boot/efi/EFI/systemd", "/efi/EFI/systemd", "/boot/EFI/systemd"};
 constexpr std::string_view kWritable[] = {"ext2", "ext3", "ext4", "jfs", "msdos", "reiserfs", "vfat", "xfs"};
+// assess() puts the arguments that are wanted in place of kTheArguments
 constexpr std::string_view kByHand =
     "Add the kernel arguments to GRUB_CMDLINE_LINUX_DEFAULT in /etc/default/grub yourself, run update-grub and reboot";
 constexpr std::string_view kSystemdByHand =

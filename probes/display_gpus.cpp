@@ -3,9 +3,9 @@
 // Both use the start of BAR1 for a framebuffer. The driver then refuses static BAR1, which maps VRAM for P2P, or moves
 // it off its 512 MiB alignment: pairs with that GPU copy garbage while the driver calls them OK. A card without an
 // enabled output passes, even as the boot VGA device or with a monitor plugged in that is off: those are facts. Reads
-// /sys/class/drm/card*-*/{status,enabled}, /sys/class/graphics/fb*/name, boot_vga; for outputs that nvidia-drm does not
-// show (modeset=0), uses of nvidia_modeset in /proc/modules. Reference: drm-kms(7); aikitoria/open-gpu-kernel-modules
-// PR 36, tinygrad/open-gpu-kernel-modules PR 49.
+// /sys/class/drm/card*-*/{status,enabled}, /sys/class/graphics/fb*/name, boot_vga, /sys/kernel/boot_params/data; for
+// outputs that nvidia-drm does not show (modeset=0), uses of nvidia_modeset in /proc/modules. Reference: drm-kms(7);
+// aikitoria/open-gpu-kernel-modules PR 36, tinygrad/open-gpu-kernel-modules PR 49.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -13,6 +13,7 @@
 #include <map>
 
 #include "base/probe.hpp"
+#include "base/units.hpp"
 #include "machine/hardware/bar1.hpp"
 #include "machine/hardware/pci.hpp"
 #include "machine/modules/loaded_modules.hpp"
@@ -22,6 +23,7 @@ namespace {
 
 constexpr std::string_view kDrm = "/sys/class/drm/";
 constexpr std::string_view kFramebuffers = "/sys/class/graphics/";
+constexpr std::string_view kBootParameters = "/sys/kernel/boot_params/data";
 constexpr std::uint32_t k3dController = 0x0302;  // has no outputs
 
 /// Connector of a GPU, in the kernel's words.
@@ -66,6 +68,35 @@ Result<std::multimap<std::string, Output>> outputs(const Host& host) {
   return found;
 }
 
+/// Firmware's framebuffer as the boot loader handed it over. nvidia looks for it there, also after nvidia-drm has taken
+/// over its device. Layout: struct screen_info in include/uapi/linux/screen_info.h of Linux.
+struct BootFramebuffer {
+  std::uint64_t address = 0;  ///< 0: there is none
+  std::string name;           ///< "UEFI", "VESA"
+
+  /// Addresses by which nvidia knows a console of its own: BAR1 begins with that of UEFI, VESA's is 16 MiB into BAR3.
+  bool is_of(const Host& host, const Bar1& bar) const {
+    const auto bars = pci_bars(host, *bar.gpu).value_or(std::vector<PciRange>());
+    const auto bar3 = static_cast<std::size_t>(nvidia_bar1(*bar.gpu)) + 2;
+    return address != 0 && ((bar.range && bar.range->length > 0 && address == bar.range->first) ||
+                            (bars.size() > bar3 && bars[bar3].length > 0 && address == bars[bar3].first + 16 * kMiB));
+  }
+};
+
+BootFramebuffer boot_framebuffer(const Host& host) {
+  constexpr std::size_t kType = 0x0f, kBase = 0x18, kCapabilities = 0x36, kUpperBase = 0x3a, kEnd = 0x3e;
+  constexpr unsigned kText = 1, kUefi = 0x70, kHas64Bits = 1U << 1;
+  const std::string data = host.files().read(kBootParameters, 1U << 16).value_or("");
+  if (data.size() < kEnd) return {};
+  const auto byte = [&](std::size_t at) { return std::uint64_t{static_cast<unsigned char>(data[at])}; };
+  const auto dword = [&](std::size_t at) {
+    return byte(at) | byte(at + 1) << 8 | byte(at + 2) << 16 | byte(at + 3) << 24;
+  };
+  if (byte(kType) <= kText) return {};
+  const std::uint64_t upper = (dword(kCapabilities) & kHas64Bits) != 0 ? dword(kUpperBase) << 32 : 0;
+  return {dword(kBase) | upper, byte(kType) == kUefi ? "UEFI" : "VESA"};
+}
+
 /// Name of the firmware's framebuffer, which belongs to no PCI function's driver; empty if there is none.
 std::string firmware_console(const Host& host, const std::vector<PciDevice>& devices) {
   for (const std::string& name : host.names(kFramebuffers)) {
@@ -81,6 +112,7 @@ std::string firmware_console(const Host& host, const std::vector<PciDevice>& dev
 Result<std::vector<Gpu>> look_at_gpus(const Host& host, const std::vector<PciDevice>& devices) {
   const auto shown = TRY(outputs(host));
   const std::string console = firmware_console(host, devices);
+  const BootFramebuffer framebuffer = boot_framebuffer(host);
   std::vector<Gpu> gpus;
   for (const Bar1& bar : TRY(bar1_of_gpus(host, devices))) {
     Gpu gpu;
@@ -93,6 +125,7 @@ Result<std::vector<Gpu>> look_at_gpus(const Host& host, const std::vector<PciDev
     const auto [first, last] = shown.equal_range(gpu.address);
     for (auto output = first; output != last; ++output) gpu.outputs.push_back(output->second);
     if (gpu.boot_vga) gpu.console = console;
+    if (gpu.console.empty() && framebuffer.is_of(host, bar)) gpu.console = framebuffer.name;
     gpus.push_back(std::move(gpu));
   }
   return gpus;
@@ -180,7 +213,8 @@ Result<Finding> check(const Host& host, const Parameters&) {
                                                                  gpu.no_outputs ? "; its class has none" : "")});
     }
     if (gpu.boot_vga) finding.evidence.push_back({"/sys/bus/pci/devices/" + gpu.address + "/boot_vga", "1"});
-    if (!gpu.console.empty()) finding.evidence.push_back({std::string(kFramebuffers) + "fb*/name", gpu.console});
+    if (!gpu.console.empty())
+      finding.evidence.push_back({fmt::format("{}fb*/name, {}", kFramebuffers, kBootParameters), gpu.console});
   }
   if (gpus.empty()) {
     finding.verdict = Verdict::not_applicable;

@@ -67,7 +67,7 @@ Result<Finding> check(const Host& host, const Parameters&) {
   } else {
     finding.verdict = Verdict::unknown;
     finding.summary = fmt::format("{}, as far as is known: {}", choice.summary, choice.questions.front());
-    finding.next = "Install the kernel headers, run as root, and check again.";
+    finding.next = "Run p2pctl doctor as root; install kernel headers where they are missing.";
   }
   return finding;
 }

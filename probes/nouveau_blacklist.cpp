@@ -1,27 +1,34 @@
 // SPDX-License-Identifier: MIT
-// nouveau-blacklist: nouveau does not take the GPUs at boot.
-// nouveau is part of the kernel and drives any GPU that no other driver has yet; nvidia then finds them taken. Any file
-// of modprobe.d that keeps nouveau off is enough, also one that is not p2pd's.
-// Reads modprobe.d as libkmod does.
-// Reference: modprobe.d(5).
-#include <algorithm>
+// nouveau-blacklist: nouveau and Nova do not take the GPUs at boot.
+// Both are part of Linux, Nova (nova_core, nova_drm) from 7.0 on, and drive any GPU that no other driver has yet;
+// nvidia then finds them taken. Any file of modprobe.d that keeps them off is enough, also one that is not p2pd's. Nova
+// counts where it is loaded, or belongs to a kernel that can boot. Reads modprobe.d as libkmod does, /sys/module and
+// modules.dep. Reference: modprobe.d(5).
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "base/probe.hpp"
-#include "machine/modules/modprobe_d.hpp"
+#include "machine/modules/initramfs.hpp"
 
 namespace p2pd {
 namespace {
 
 Result<Finding> check(const Host& host, const Parameters&) {
-  const std::vector<BannedModule> banned = TRY(banned_modules(host));
-  const auto found = std::ranges::find(banned, "nouveau", &BannedModule::module);
   Finding finding;
-  const bool holds = found != banned.end();
-  finding.verdict = holds ? Verdict::pass : Verdict::fail;
-  finding.facts = {{"source", holds ? nlohmann::json(found->source) : nlohmann::json()}};
-  finding.evidence.push_back(
-      {holds ? found->source : "modprobe.d", holds ? "nouveau is kept off" : "no entry for nouveau"});
-  finding.summary = holds ? "nouveau is kept off the GPUs by " + found->source : "nothing keeps nouveau off the GPUs";
+  finding.facts = {{"source", nullptr}};
+  std::vector<std::string> kept_off, free;
+  for (const BannedModule& driver : TRY(linux_drivers(host))) {
+    const bool banned = !driver.source.empty();
+    (banned ? kept_off : free).push_back(driver.module);
+    if (banned) finding.facts["source"] = driver.source;
+    finding.evidence.push_back(
+        {banned ? driver.source : "modprobe.d", driver.module + (banned ? " is kept off" : ": no entry keeps it off")});
+  }
+  finding.verdict = free.empty() ? Verdict::pass : Verdict::fail;
+  finding.summary = free.empty()
+                        ? fmt::format("{} {} kept off the GPUs by {}", fmt::join(kept_off, " and "),
+                                      kept_off.size() == 1 ? "is" : "are", finding.facts["source"].get<std::string>())
+                        : fmt::format("nothing keeps {} off the GPUs", fmt::join(free, " and "));
   return finding;
 }
 
@@ -30,7 +37,7 @@ Result<Finding> check(const Host& host, const Parameters&) {
 extern const Probe kNouveauBlacklist;
 const Probe kNouveauBlacklist = {
     .id = "nouveau-blacklist",
-    .asserts = "modprobe.d keeps nouveau off the GPUs",
+    .asserts = "modprobe.d keeps nouveau and Nova off the GPUs",
     .check = check,
 };
 

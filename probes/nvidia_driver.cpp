@@ -15,6 +15,7 @@
 
 #include "base/probe.hpp"
 #include "machine/driver/driver_install.hpp"
+#include "machine/driver/loaded_driver.hpp"
 #include "machine/driver/stock_p2p.hpp"
 #include "machine/hardware/gpus.hpp"
 #include "machine/hardware/nvidia_procfs.hpp"
@@ -55,13 +56,9 @@ Result<Running> running_driver(const Host& host, Finding& finding) {
   Running out;
   out.needs_built = TRY(needs_built_driver(host));
   if (is_image(host)) return out;
-  for (const PciDevice& device : TRY(pci_devices(host))) {
-    if (!device.takes_part()) continue;
-    const std::string path = "/sys/bus/pci/devices/" + device.address + "/driver";
-    const std::string driver = pci_driver(host, device.address);
-    out.by_gpu[device.address] = driver;
-    finding.evidence.push_back({path, driver.empty() ? "none" : driver});
-  }
+  out.by_gpu = TRY(drivers_of_gpus(host));
+  for (const auto& [address, driver] : out.by_gpu)
+    finding.evidence.push_back({"/sys/bus/pci/devices/" + address + "/driver", driver.empty() ? "none" : driver});
   out.loaded = host.files().exists("/sys/module/nvidia");
   const std::string banner = host.line(kVersion).value_or("");
   const auto version = parse_nvidia_version(banner);
@@ -114,8 +111,8 @@ void judge(const DriverInstall& install, const Running& running, Finding& findin
   if (!install.runfile.installed && install.packages.empty()) {
     finding.next = "Install the NVIDIA driver.";
     finding.summary = "no NVIDIA driver is installed";
-    for (const auto& [address, driver] : running.by_gpu)
-      if (driver == "nouveau") finding.summary = "nouveau drives the GPUs, and no NVIDIA driver is installed";
+    if (const std::string taken = taken_by_linux(running.by_gpu); !taken.empty())
+      finding.summary = taken + ", and no NVIDIA driver is installed";
     if (!install.dkms.empty()) finding.summary += fmt::format(", and DKMS has {}", fmt::join(install.dkms, ", "));
     finding.verdict = Verdict::fail;
   } else if (running.needs_built && running.proprietary) {
@@ -131,6 +128,24 @@ void judge(const DriverInstall& install, const Running& running, Finding& findin
     refuse(finding, "the distribution's modules give no P2P between GeForce cards; " + finding.summary,
            "Use a driver that \"p2pctl catalogue\" lists for this machine; \"p2pctl apply\" installs one.");
   }
+}
+
+/// Leaves a GPU that was given to another driver, as vfio-pci is for a guest, to the operator.
+void judge_given(const Running& running, Finding& finding) {
+  std::vector<std::string> given;
+  for (const auto& [address, driver] : running.by_gpu)
+    if (!driver.empty() && driver != "nvidia" && taken_by_linux({{address, driver}}).empty()) given.push_back(address);
+  if (given.empty() || finding.verdict != Verdict::pass) return;
+  finding.verdict = Verdict::unknown;
+  finding.summary = fmt::format("{} has {}, so that nvidia cannot drive it; {}", running.by_gpu.at(given.front()),
+                                fmt::join(given, ", "), finding.summary);
+  finding.next =
+      fmt::format("Take {} out of the guest and away from {} (modprobe.d, driver_override), and reboot{}.",
+                  fmt::join(given, ", "), running.by_gpu.at(given.front()),
+                  running.by_gpu.size() < given.size() + 2
+                      ? ""
+                      : fmt::format("; else leave it out: \"gpus: {{exclude: [\"{}\"]}}\" in /etc/p2pd/p2pd.yaml",
+                                    fmt::join(given, "\", \"")));
 }
 
 Result<Finding> check(const Host& host, const Parameters&) {
@@ -167,6 +182,7 @@ Result<Finding> check(const Host& host, const Parameters&) {
   if (!finding.facts["held"].empty() && !loose.empty())  // an upgrade would separate them
     finding.summary += fmt::format("; held except for {}", fmt::join(loose.get<std::vector<std::string>>(), ", "));
   judge(install, running, finding);
+  judge_given(running, finding);
   return finding;
 }
 

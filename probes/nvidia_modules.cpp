@@ -2,16 +2,16 @@
 // nvidia-modules: the NVIDIA kernel modules are loaded, and they are the files that modprobe would load.
 // A patched module has the version string of the stock one, and its srcversion if only nv-kernel.o was patched: the
 // build id differs. A module built by hand is in kernel/drivers/video, and a DKMS copy in updates/dkms takes precedence
-// over it; nouveau on a GPU keeps nvidia off. Reads /sys/module/nvidia*/{srcversion,notes}, modules.dep, .modinfo and
-// .note.gnu.build-id of the files, /proc/driver/nvidia/version for the flavour, and each GPU's driver link.
-// Reference: modprobe(8), depmod.d(5); ld(1), --build-id; scripts/mod/sumversion.c of Linux.
+// over it; nouveau or Nova on a GPU keeps nvidia off. Reads /sys/module/nvidia*/{srcversion,notes}, modules.dep,
+// .modinfo and .note.gnu.build-id of the files, /proc/driver/nvidia/version for the flavour, and each GPU's driver
+// link. Reference: modprobe(8), depmod.d(5); ld(1), --build-id; scripts/mod/sumversion.c of Linux.
 #include <fmt/format.h>
 
 #include <algorithm>
 
 #include "base/probe.hpp"
+#include "machine/driver/loaded_driver.hpp"
 #include "machine/hardware/nvidia_procfs.hpp"
-#include "machine/hardware/pci.hpp"
 #include "machine/modules/loaded_modules.hpp"
 #include "machine/modules/modprobe_d.hpp"
 #include "machine/modules/module_file.hpp"
@@ -29,22 +29,6 @@ struct Loaded {
   std::vector<std::string> files;       ///< the first one is the file that modprobe would load
   std::vector<ModuleIdentity> on_disk;  ///< their identities
 };
-
-/// Addresses of the NVIDIA GPUs that take part, and of those that nouveau drives.
-struct Gpus {
-  std::vector<std::string> all;
-  std::vector<std::string> of_nouveau;
-};
-
-Result<Gpus> look_at_gpus(const Host& host) {
-  Gpus gpus;
-  for (const PciDevice& device : TRY(pci_devices(host))) {
-    if (!device.takes_part()) continue;
-    gpus.all.push_back(device.address);
-    if (pci_driver(host, device.address) == "nouveau") gpus.of_nouveau.push_back(device.address);
-  }
-  return gpus;
-}
 
 /// "open", "proprietary", or null.
 nlohmann::json flavour(const Host& host) {
@@ -111,16 +95,15 @@ bool wrong(const Loaded& loaded, const std::string& release, Finding& finding) {
   return true;
 }
 
-/// Sets the verdict if nvidia is not loaded, or nouveau is in its place; returns false otherwise.
-bool judge_gpus(const Gpus& gpus, bool nvidia, Finding& finding) {
+/// Sets the verdict if nvidia is not loaded, or nouveau or Nova is in its place; returns false otherwise.
+bool judge_gpus(const std::map<std::string, std::string>& drivers, bool nvidia, Finding& finding) {
   finding.verdict = Verdict::fail;
-  if (gpus.all.empty()) {
+  if (drivers.empty()) {
     finding.verdict = Verdict::not_applicable;
     finding.summary = "no NVIDIA GPU";
-  } else if (!gpus.of_nouveau.empty()) {
-    finding.summary = "nouveau drives " + gpus.of_nouveau.front() +
-                      (gpus.of_nouveau.size() > 1 ? fmt::format(" and {} more", gpus.of_nouveau.size() - 1) : "");
-    finding.next = "Blacklist nouveau in /etc/modprobe.d, rebuild the initramfs and reboot.";
+  } else if (const std::string taken = taken_by_linux(drivers); !taken.empty()) {
+    finding.summary = taken;
+    finding.next = "Blacklist nouveau, nova_core and nova_drm in /etc/modprobe.d, rebuild the initramfs and reboot.";
   } else if (!nvidia) {
     finding.summary = "no NVIDIA kernel module is loaded";
     finding.next = "Install the NVIDIA driver; where it is installed, run modprobe nvidia and read the kernel log.";
@@ -131,15 +114,16 @@ bool judge_gpus(const Gpus& gpus, bool nvidia, Finding& finding) {
 }
 
 Result<Finding> check(const Host& host, const Parameters&) {
-  const Gpus gpus = TRY(look_at_gpus(host));
+  const std::map<std::string, std::string> drivers = TRY(drivers_of_gpus(host));
   const bool nvidia = host.files().exists("/sys/module/nvidia");
   Finding finding;
   const auto version = host.line("/sys/module/nvidia/version");
-  finding.facts = {{"nouveau", gpus.of_nouveau}, {"loaded", nvidia}, {"flavour", flavour(host)}, {"version", nullptr}};
+  finding.facts = {{"drivers", drivers}, {"loaded", nvidia}, {"flavour", flavour(host)}, {"version", nullptr}};
   if (version) finding.facts["version"] = *version;
-  for (const std::string& address : gpus.of_nouveau)
-    finding.evidence.push_back({"/sys/bus/pci/devices/" + address + "/driver", "nouveau"});
-  if (judge_gpus(gpus, nvidia, finding)) return finding;
+  for (const auto& [address, driver] : drivers)
+    if (!driver.empty() && driver != "nvidia")
+      finding.evidence.push_back({"/sys/bus/pci/devices/" + address + "/driver", driver});
+  if (judge_gpus(drivers, nvidia, finding)) return finding;
   const std::string release = TRY(host.line("/proc/sys/kernel/osrelease"));
   TRY(host.line("/sys/module/nvidia/srcversion"));
   const std::vector<Loaded> modules = TRY(loaded_modules(host, release));
@@ -174,7 +158,8 @@ Result<Finding> check(const Host& host, const Parameters&) {
 extern const Probe kNvidiaModules;
 const Probe kNvidiaModules = {
     .id = "nvidia-modules",
-    .asserts = "the NVIDIA modules are loaded, are the files that modprobe would load, and nouveau has no GPU",
+    .asserts =
+        "the NVIDIA modules are loaded, are the files that modprobe would load, and neither nouveau nor Nova has a GPU",
     .check = check,
     .skip_on_image = true,
 };

@@ -1,20 +1,54 @@
 // SPDX-License-Identifier: MIT
-// nvidia-userspace: libcuda and libnvidia-ml on disk are of exactly the version of the loaded kernel module.
-// The module refuses any other ("API mismatch", "Driver/library version mismatch"). They diverge after an upgrade
-// without a reboot, or with a runfile beside packages. The version is the end of the name of the target of
-// libcuda.so.1. Reads the standard library directories, Debian's and NixOS's too, and /sys/module/nvidia/version;
-// libraries elsewhere (containers, LD_LIBRARY_PATH) are not checked. Reference: NVIDIA driver README, "Installed
-// Components".
+// nvidia-userspace: libcuda, libnvidia-ml and the GPUs' firmware (GSP) are of exactly the loaded kernel module's
+// version. The module refuses any other ("API mismatch", "GSP firmware image version mismatch"). They diverge after an
+// upgrade without a reboot, or with a runfile beside packages. The version of libraries is the end of the name of the
+// target of libcuda.so.1; that of the firmware its directory, or what the kernel's log says. Reads the standard library
+// directories, Debian's and NixOS's too, /lib/firmware/nvidia, the kernel's log, /sys/module/nvidia/version; libraries
+// elsewhere (containers, LD_LIBRARY_PATH) are not checked. Reference: NVIDIA driver README, "Installed Components".
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/probe.hpp"
+#include "machine/boot/kernel_log.hpp"
 #include "machine/driver/driver_libraries.hpp"
+#include "machine/hardware/nvidia_procfs.hpp"
 
 namespace p2pd {
 namespace {
 
 constexpr std::string_view kVersionFile = "/sys/module/nvidia/version";
 constexpr std::string_view kLibraries[] = {"libcuda.so.1", "libnvidia-ml.so.1"};
+
+/// Version of the firmware that the module refused when it was last loaded, by the kernel's log; empty: none.
+std::string refused_firmware(const Host& host) {
+  constexpr std::string_view kGot = "GSP firmware image version mismatch: got version ";
+  std::string got;
+  for (const KernelRecord& record : kernel_log(host).value_or(KernelLog()).records) {
+    if (record.text.starts_with(kDriverLoaded)) got.clear();
+    const std::size_t at = record.text.find(kGot);
+    if (record.text.starts_with("NVRM: ") && at != std::string::npos)
+      got =
+          record.text.substr(at + kGot.size(), record.text.find_first_of(", \n", at + kGot.size()) - at - kGot.size());
+  }
+  return got;
+}
+
+/// Version of the firmware, if it is not that of the open `module`, which starts no GPU without; else empty.
+std::string other_firmware(const Host& host, const std::string& module) {
+  if (std::string refused = refused_firmware(host); !refused.empty()) return refused;
+  const auto loaded = nvidia_version(host);
+  if (!loaded || !loaded->open) return {};
+  std::string other;
+  for (const std::string_view place : {"/lib/firmware/nvidia/", "/usr/lib/firmware/nvidia/"})
+    for (const std::string& version : host.names(place)) {
+      const auto files = host.names(std::string(place) + version);
+      if (std::ranges::none_of(files, [](const std::string& file) { return file.starts_with("gsp_"); })) continue;
+      if (version == module) return {};
+      other = version;
+    }
+  return other;
+}
 
 Result<Finding> check(const Host& host, const Parameters&) {
   Finding finding;
@@ -41,6 +75,13 @@ Result<Finding> check(const Host& host, const Parameters&) {
     }
   }
   finding.verdict = Verdict::fail;
+  if (const std::string firmware = other_firmware(host, module); !firmware.empty()) {
+    finding.facts["firmware"] = firmware;
+    finding.summary = fmt::format("module and firmware differ: the GPUs' firmware is {}, the loaded module {}{}",
+                                  firmware, module, other.empty() ? "" : "; " + other);
+    finding.next = "Install module, firmware and libraries of one version, from one source, and reboot.";
+    return finding;
+  }
   if (!other.empty()) {
     finding.summary = fmt::format("API mismatch: {}, the loaded module is {}", other, module);
     finding.next = "Reboot; if it stays, install libraries and modules of one version and remove the others.";
@@ -66,7 +107,7 @@ Result<Finding> check(const Host& host, const Parameters&) {
 extern const Probe kNvidiaUserspace;
 const Probe kNvidiaUserspace = {
     .id = "nvidia-userspace",
-    .asserts = "the driver's libraries on disk are of the version of the loaded kernel module",
+    .asserts = "the driver's libraries and firmware are of the version of the loaded kernel module",
     .check = check,
     .skip_on_image = true,
 };

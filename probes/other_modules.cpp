@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-// other-modules: no kernel module of another driver is loaded: nouveau, or NVIDIA modules other than the files which
-// modprobe would load now.
-// A module stays in the kernel when its file is replaced, and keeps its GPUs: a test then tests the old driver. The
-// version string is that of the stock module, and srcversion may be; the build id is not. No loaded module passes.
-// Reads /sys/module/*/{initstate,srcversion,notes}, modules.dep, .modinfo and .note.gnu.build-id of the files.
-// Reference: Documentation/ABI/stable/sysfs-module of Linux; scripts/mod/sumversion.c; ld(1), --build-id.
+// other-modules: no other driver has the GPUs: nouveau or Nova, which are part of Linux, or NVIDIA modules other than
+// the files which modprobe would load now. A module stays in the kernel when its file is replaced, and keeps its GPUs:
+// a test then tests the old driver. The version string is that of the stock module, and srcversion may be; the build id
+// is not. No loaded module passes. Reads `driver` of each GPU, /sys/module/*/{initstate,srcversion,notes}, modules.dep,
+// .modinfo and .note.gnu.build-id of the files. Reference: Documentation/ABI/stable/sysfs-module of Linux;
+// scripts/mod/sumversion.c; ld(1), --build-id.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,6 +12,7 @@
 #include "base/probe.hpp"
 #include "machine/catalogue/staging.hpp"
 #include "machine/driver/loaded_driver.hpp"
+#include "machine/modules/modprobe_files.hpp"
 #include "machine/modules/module_file.hpp"
 
 namespace p2pd {
@@ -29,7 +30,8 @@ Result<ModuleIdentity> installed_identity(const Host& host, const std::map<std::
 }
 
 Result<Finding> check(const Host& host, const Parameters& parameters) {
-  if (const auto finding = no_entry_needed(parameters)) return *finding;
+  const std::string taken = taken_by_linux(TRY(drivers_of_gpus(host)));
+  if (const auto finding = no_entry_needed(parameters); finding && taken.empty()) return *finding;
   const std::vector<DriverModule> loaded = driver_modules(host);
   Finding finding;
   finding.facts = {{"loaded", nlohmann::json::object()}, {"other", nlohmann::json::array()}};
@@ -42,7 +44,8 @@ Result<Finding> check(const Host& host, const Parameters& parameters) {
   std::string other;
   bool weaker = false;
   for (const auto& [name, identity] : loaded) {
-    const ModuleIdentity installed = name == "nouveau" ? ModuleIdentity() : TRY(installed_identity(host, files, name));
+    const bool of_linux = std::ranges::count(kLinuxDrivers, name) > 0;
+    const ModuleIdentity installed = of_linux ? ModuleIdentity() : TRY(installed_identity(host, files, name));
     finding.facts["loaded"][name] = identity.srcversion;
     finding.evidence.push_back({fmt::format("/sys/module/{}/srcversion", name), identity.srcversion});
     if (!identity.build_id.empty())
@@ -53,12 +56,17 @@ Result<Finding> check(const Host& host, const Parameters& parameters) {
     other = installed.srcversion.empty() ? name + " is loaded and belongs to another driver"
                                          : not_installed_text(name, identity, installed);
   }
+  if (!taken.empty()) other = taken;
   finding.verdict = other.empty() ? Verdict::pass : Verdict::fail;
-  finding.summary = loaded.empty()   ? "no driver of the GPUs is loaded"
-                    : !other.empty() ? other
+  const bool reboot = keeps_gpus_until_reboot(loaded);
+  if (reboot) finding.facts["reboot"] = true;
+  finding.summary = !other.empty()   ? other
+                    : loaded.empty() ? "no driver of the GPUs is loaded"
                     : weaker ? fmt::format("the loaded module is the installed one, by srcversion, {}", kWeakerSign)
                              : "the loaded module is the installed one";
-  if (!other.empty()) finding.next = "Stop the processes that use the GPUs and unload the modules, or reboot.";
+  if (!other.empty())
+    finding.next = reboot ? "Reboot: only that takes the GPUs from Nova."
+                          : "Stop the processes that use the GPUs and unload the modules, or reboot.";
   return finding;
 }
 
@@ -67,7 +75,7 @@ Result<Finding> check(const Host& host, const Parameters& parameters) {
 extern const Probe kOtherModules;
 const Probe kOtherModules = {
     .id = "other-modules",
-    .asserts = "no kernel module of another driver than the installed one is loaded",
+    .asserts = "no other driver than the installed one has the GPUs, and none of its modules is loaded",
     .parameters = kParameters,
     .check = check,
     .skip_on_image = true,

@@ -6,6 +6,8 @@
 
 #include <algorithm>
 
+#include "base/json_members.hpp"
+#include "machine/boot/kernel_arguments.hpp"
 #include "machine/driver/ready.hpp"
 
 namespace p2pd {
@@ -91,6 +93,23 @@ class Obstacles {
   std::map<std::string, Finding>& needs_;
 };
 
+/// Names the arguments that blocked steps want in each `next` that asks the operator to add them, all at once: one
+/// reboot is enough.
+void name_arguments(std::vector<Standing>& steps) {
+  const auto asks = [](const Standing& s) {
+    return s.kind == Kind::blocked && s.next.find(kTheArguments) != s.next.npos;
+  };
+  std::vector<std::string> wanted;
+  for (const Standing& s : steps)
+    if (asks(s) && s.step->with.contains("arguments"))
+      wanted = merged_arguments(std::move(wanted), wanted_kernel_arguments(s.step->with));
+  std::erase(wanted, kChosenAcsArgument);
+  if (wanted.empty()) return;
+  for (Standing& s : steps)
+    if (asks(s))
+      s.next.replace(s.next.find(kTheArguments), kTheArguments.size(), fmt::format("{}", fmt::join(wanted, " ")));
+}
+
 /// "P2P is proven on this boot: 2 ordered pairs, ..." from the summary "proven: 2 ordered pairs, ..." of a proof.
 std::string proven_text(std::string_view summary) {
   constexpr std::string_view kProven = "proven";
@@ -153,6 +172,7 @@ Assessment assess(const Plan& plan, const Registry& registry, const Check& check
     if (waits || !settled) unsettled.insert(step.id);
     if (skipped || standing.kind == Kind::blocked) hidden.insert(step.id);
   }
+  name_arguments(all.steps);
   all.conclude();
   if (goal == nullptr || all.goal()->kind != Kind::untried) return all;
   for (Standing& standing : all.steps) {  // the goal would be tried: a skipped check may report a danger
@@ -206,18 +226,33 @@ void Assessment::judge_goal(Finding finding) {
 void Assessment::conclude() {
   Standing* const reached = goal();
   if (reached == nullptr) return;
-  const auto holds = [&](const std::string& name) {
-    const auto found = std::ranges::find_if(steps, [&](const Standing& s) { return s.step->id == name; });
-    return found != steps.end() && found->kind == Kind::holds && found->finding.verdict == Verdict::pass;
-  };
   const bool tried = !reached->finding.summary.empty();
   const bool open = !gates_hold();
   if (tried)
     reached->kind = reached->finding.holds() ? Kind::holds : open ? Kind::waits : Kind::blocked;
   else
-    reached->kind =
-        !open || (danger().empty() && std::ranges::all_of(reached->step->after, holds)) ? Kind::untried : Kind::waits;
+    reached->kind = !open || (danger().empty() && may_be_tried()) ? Kind::untried : Kind::waits;
   if (reached->kind == Kind::blocked) reached->next = next_for(*reached->step, reached->finding);
+}
+
+bool Assessment::may_be_tried() const {
+  const Standing* last = nullptr;
+  for (const Standing& s : steps) {
+    if (std::ranges::find(goal()->step->after, s.step->id) == goal()->step->after.end()) continue;
+    if (s.kind != Kind::holds && s.kind != Kind::note) return false;
+    last = &s;
+  }
+  return last != nullptr && last->finding.verdict == Verdict::pass;
+}
+
+std::vector<const Standing*> Assessment::excused() const {
+  std::vector<const Standing*> found;
+  if (goal() == nullptr || goal()->kind != Kind::untried) return found;
+  for (const Standing& s : steps)
+    if (s.step->kind == StepKind::gate && s.kind != Kind::holds && s.kind != Kind::note && !s.finding.summary.empty() &&
+        !s.finding.holds())
+      found.push_back(&s);
+  return found;
 }
 
 bool Assessment::nothing_to_mend() const {
@@ -279,7 +314,8 @@ Reboots Assessment::reboots(const Registry& registry) const {
     const Action& action = *registry.action(s.step->fix);
     if (action.effect != Effect::reboot) continue;
     due.most = 1;
-    if (!action.reboot_suffices || s.kind == Kind::pending) due.least = 1;
+    if (!action.reboot_suffices || s.kind == Kind::pending || field_of(s.finding.facts, "reboot") == true)
+      due.least = 1;
   }
   return due;
 }

@@ -73,6 +73,12 @@ struct Assessment {
   /// Derives the state of the goal from the gates.
   void conclude();
 
+  /// True if every step in the goal's `after` holds, and the last passes: the driver's report, which nothing replaces.
+  /// Of those before it one may not apply.
+  bool may_be_tried() const;
+  /// Gates that fail while the goal can be tried: the driver's report excuses them until the proof.
+  std::vector<const Standing*> excused() const;
+
   /// True if the goal is reached or can be tried.
   bool nothing_to_mend() const;
   bool gates_hold() const;

@@ -333,6 +333,16 @@ std::string version_excerpt(const std::string& text) {
 
 std::string zeros_excerpt(const std::string& text) { return zeroed(text); }
 
+std::string framebuffer_excerpt(const std::string& text) {
+  // of struct screen_info, with which boot_params begins: orig_video_isVGA, lfb_base, lfb_size, capabilities,
+  // ext_lfb_base
+  constexpr std::pair<std::size_t, std::size_t> kFields[] = {{0x0f, 1}, {0x18, 8}, {0x36, 8}};
+  std::string kept(0x40, '\0');
+  if (text.size() < kept.size()) return {};
+  for (const auto& [at, size] : kFields) kept.replace(at, size, text, at, size);
+  return kept;
+}
+
 std::string first_line_excerpt(const std::string& text) {
   const std::size_t end = text.find('\n');
   return end == std::string::npos ? text : text.substr(0, end + 1);
@@ -358,7 +368,8 @@ std::string iomem_excerpt(const std::string& text) {
 
 std::string modules_dep_excerpt(const std::string& text) {
   return by_line(text, [](std::string_view line) {
-    const bool ours = line.substr(0, line.find(':')).find("nvidia") != std::string_view::npos;
+    const std::string_view file = line.substr(0, line.find(':'));
+    const bool ours = file.find("nvidia") != std::string_view::npos || file.find("/nova") != std::string_view::npos;
     return ours ? std::optional(std::string(line)) : std::nullopt;
   });
 }

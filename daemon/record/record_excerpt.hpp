@@ -31,7 +31,8 @@ std::string zeros_excerpt(const std::string& text);       ///< letters and digit
 std::string first_line_excerpt(const std::string& text);
 std::string cpuinfo_excerpt(const std::string& text);      ///< the first processor, and every APIC ID
 std::string iomem_excerpt(const std::string& text);        ///< the ranges of PCI buses
-std::string modules_dep_excerpt(const std::string& text);  ///< lines of nvidia's modules
+std::string modules_dep_excerpt(const std::string& text);  ///< lines of nvidia's and Nova's modules
+std::string framebuffer_excerpt(const std::string& text);  ///< of boot_params: kind and place of the framebuffer
 std::string mounts_excerpt(const std::string& text);       ///< mounts of the system, not of its users
 std::string dm_excerpt(const std::string& text);           ///< prefix of a device-mapper UUID, "LVM-"
 std::string apt_excerpt(const std::string& text);          ///< times and exceptions of apt's automatic runs

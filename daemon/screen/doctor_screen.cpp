@@ -31,7 +31,10 @@ std::pair<Colour, std::string> verdict_of(const PlanPreview& all) {
   switch (all.outlook) {
     case Outlook::ready: return {Colour::green, "P2P: READY"};
     case Outlook::limited: return {Colour::yellow, "P2P: WORKS IN PART"};
-    case Outlook::provable: return {Colour::yellow, "P2P: NOT PROVEN on this boot. No check is in the way."};
+    case Outlook::provable:
+      return {Colour::yellow, fmt::format("P2P: NOT PROVEN on this boot. {}",
+                                          all.seen.excused().empty() ? "No check is in the way."
+                                                                     : "The driver says OK, but these checks fail:")};
     case Outlook::impossible: return {Colour::red, "P2P: NOT POSSIBLE with this hardware."};
     default: break;
   }
@@ -107,6 +110,17 @@ void print_fixes(const PlanPreview& all) {
   print_table(rows);
 }
 
+/// Gates that the driver's report excuses, and what a machine may do where they fail.
+void print_excused(const PlanPreview& all) {
+  Rows rows;
+  for (const Standing* one : all.seen.excused()) {
+    rows.push_back({mark(one->finding.verdict),
+                    shortened(fmt::format("{}: {}", one->step->id, one->finding.summary), 2 * kScreen)});
+    if (!one->step->why.empty()) rows.push_back({"", paint(Colour::dim, shortened(one->step->why, 2 * kScreen))});
+  }
+  print_table(rows);
+}
+
 /// Warnings of checks that pass, and of upkeep, which is in nobody's way.
 void print_warnings(const PlanPreview& all) {
   Rows rows;
@@ -145,6 +159,7 @@ void print_verdict(const PlanPreview& all) {
   print_line(paint(colour, text));
   if (const Standing* goal = all.seen.goal(); goal != nullptr && goal->finding.proves())
     print_table({{shortened(goal->finding.summary, 3 * kScreen)}});
+  print_excused(all);
   if (all.blocked) print_operator(all);
   if (all.outlook == Outlook::fixable) print_fixes(all);
   print_warnings(all);

@@ -48,9 +48,11 @@ Rows open_rows(const PlanPreview& all) {
   std::vector<const Preview*> open;
   std::set<std::string> obstacles;
   for (const Preview& preview : all.steps) {
-    if (preview.blocked() || !preview.standing.is_failing() || all.outlook == Outlook::ready) continue;
+    const bool excused = all.outlook == Outlook::provable && preview.standing.step->kind == StepKind::gate;
+    if (!preview.standing.is_failing() || all.outlook == Outlook::ready) continue;
+    if (preview.blocked() && !excused) continue;
     open.push_back(&preview);
-    if (!preview.obstacle().empty()) obstacles.insert(preview.obstacle());
+    if (!preview.blocked() && !preview.obstacle().empty()) obstacles.insert(preview.obstacle());
   }
   Rows rows = check_rows(open, all, open.size() <= 2 && !all.blocked ? 2 : 1);
   for (const std::string& obstacle : obstacles)
@@ -148,6 +150,8 @@ Rows fallback_rows(const PlanPreview& all) {
                                                                    fmt::join(steps_after(all.plan, step), ", "))});
   for (const Step& step : all.plan.steps) {
     if (step.kind != StepKind::alternative || step.tried != Tried::no) continue;
+    const auto now = all.registry.probe(step.check)->check(all.host, step.with);
+    if (now && now->holds()) continue;
     const Action* const action = all.registry.action(step.fix);
     const std::string told =
         action == nullptr ? "" : action->describe(all.host, step.with).value_or(Description()).summary;

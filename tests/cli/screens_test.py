@@ -38,6 +38,10 @@ FIRST = {
     "rtx4090-x2-above4g-off": '"Above 4G Decoding"', "rtx4090-x2-display": "Plug the monitor",
     "rtx4090-x2-dpkg-broken": "dpkg --configure -a", "rtx4090-x2-healthy": "sudo p2pctl apply", "rtx4090-x2-link-x4": "7.9 of 31.5 GB/s",
     "rtx4090-x2-secure-boot": "mokutil --import", "rtx4090-x2-vfio": "Take 0000:02:00.0 out of the guest",
+    "rtx4090-x2-uki": "Add iommu=pt pci=disable_acs_redir=0000:00:01.1;0000:00:03.1 to /etc/kernel/cmdline",
+    "rtx5090-x3-display": "says OK, but these checks fail: ✗ display: 0000:01:00.0 drives card0-DP-1",
+    "rtxpro6000-x4-iommu-acs": "An IOMMU that translates answers with faults or zeros",
+    "rtx3090-rtx4090-driver-ok": "Keep the cards of one generation", "ubuntu26-rtx4090-x2-nova": "(1 reboot)",
     "rtx4090-x2-first-day": "one visit", "rtx5090-x2-xid79": "Power the machine off and on", "ubuntu24-hwe-desktop-rtx4090-x2": "(1 reboot)",
 }
 SHOWN, READY = "rtx4090-x2-first-day", "rtx4090-x2-healthy"  # in README.md
@@ -106,7 +110,8 @@ class Screens(unittest.TestCase):
                 with self.subTest(record.name, verb=verb, columns=columns):
                     shown = screen_of_terminal(record, verb, columns=columns).splitlines()[1:-1]
                     self.assertLess(len(shown), ROWS, "\n".join(shown))
-                    self.assertEqual([line for line in shown if len(line) > columns], [])
+                    # a kernel argument that the owner copies stays whole
+                    self.assertEqual([line for line in shown if len(line) > columns and len(line.split()) > 1], [])
 
     def test_doctor_says_what_to_do(self):
         now = ""

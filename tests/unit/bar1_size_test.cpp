@@ -50,6 +50,7 @@ TEST_CASE("bar1-size: machine records") {
            {"rtx4090-x2-bar1-refused", Verdict::fail, "0000:02:00.0", "refused"},
            {"rtx4090-x2-above4g-off", Verdict::fail, "0000:01:00.0", "firmware"},
            {"rtx4090-x2-lost-card", Verdict::unknown, nullptr, nullptr},
+           {"rtx5060ti-x2-first-day", Verdict::pass, "0000:01:00.0", "largest"},
            {"rtx4090-x2-switch-window", Verdict::fail, "0000:04:00.0", "window"},
            {"rtxa6000-x2", Verdict::not_applicable, nullptr, nullptr},
        }) {
@@ -152,7 +153,12 @@ TEST_CASE("bar1-size: one MiB too small is too small") {
 TEST_CASE("bar1-size: what cannot be known is not a pass") {
   SECTION("a model that is not in the table") { CHECK(two({.device = 0x1234}).verdict == Verdict::unknown); }
   SECTION("a model that sells with 8 and with 16 GB") {
-    CHECK(two({.device = 0x2d04}).verdict == Verdict::unknown);
+    CHECK(two({.device = 0x2d04}).facts["gpus"][0]["cause"] == "largest");  // no such card has more
+    CHECK(two({.device = 0x2d04}).verdict == Verdict::pass);
+    const Finding user = two({.device = 0x2d04, .bytes = 64});
+    CHECK(user.verdict == Verdict::unknown);
+    CHECK(contains(user.next, "as root"));
+    CHECK(contains(user.next, "ubuntu-drivers install"));
     const Finding small = two({.device = 0x2d04, .bar1 = 256 * kMiB}, kTight);
     CHECK(small.verdict == Verdict::fail);  // less than any card
     CHECK(small.facts["gpus"][0]["cause"] == "firmware");
@@ -227,6 +233,9 @@ TEST_CASE("bar1: the size to have") {
   CHECK(bar1.vram_bytes() == 48 * kGiB);  // the driver's value is enough
   bar1.told_bytes = 0;
   CHECK_FALSE(bar1.vram_bytes());
+  CHECK(bar1.goal_bytes() == 128 * kGiB);  // the largest
+  bar1.resizable->supported_bytes = {64 * kMiB, 256 * kMiB};
+  CHECK_FALSE(bar1.goal_bytes());
 }
 
 TEST_CASE("pci: BAR length from sysfs resource") {

@@ -84,6 +84,26 @@ TEST_CASE("display-gpus: the firmware's console is on the boot VGA device") {
   CHECK(machine.look().verdict == Verdict::pass);
 }
 
+TEST_CASE("display-gpus: a framebuffer of the boot loader counts where nvidia looks for it") {
+  const ChangedRecord machine("rtx4090-x2-uefi-console");
+  const std::string data = machine.root().read("/sys/kernel/boot_params/data").value();
+  const auto look = [&](std::size_t at, char byte) {
+    std::string changed = data + std::string(4096 - data.size(), 'x');  // the rest of struct boot_params
+    changed[at] = byte;
+    machine.file("sys/kernel/boot_params/data", changed);
+    return machine.look(kDisplayGpus);
+  };
+  const Finding finding = look(0, 0);
+  CHECK(finding.verdict == Verdict::fail);
+  CHECK(holds(finding.summary, "0000:01:00.0 carries the firmware's console (UEFI)"));
+  CHECK(finding.facts["gpus"][1]["firmware_console"].is_null());
+  CHECK(look(0x0f, 1).verdict == Verdict::pass);     // text mode
+  CHECK(look(0x1a, 0x10).verdict == Verdict::pass);  // another address
+  CHECK(look(0x36, 0).verdict == Verdict::pass);     // below 4 GiB, where no BAR1 is
+  machine.file("sys/kernel/boot_params/data", data.substr(0, 0x3d));
+  CHECK(machine.look(kDisplayGpus).verdict == Verdict::pass);
+}
+
 TEST_CASE("display-gpus: outputs that nvidia-drm hides are no pass while the display engine is in use") {
   const Machine machine;
   machine.file("proc/modules", "nvidia_modeset 1 3 nvidia_drm, Live 0x0\nnvidia 1 9 nvidia_modeset, Live 0x0\n");

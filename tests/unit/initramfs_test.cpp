@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "machine/modules/initramfs.hpp"
 
+#include "base/action.hpp"
 #include "catch.hpp"
 #include "machine/modules/modprobe_d.hpp"
 #include "made_tree.hpp"
@@ -8,6 +9,7 @@
 namespace p2pd {
 extern const Probe kInitramfs;
 extern const Probe kNouveauBlacklist;
+extern const Action kNouveauBlacklistAction;
 }  // namespace p2pd
 
 using namespace p2pd;
@@ -34,11 +36,13 @@ struct World : MadeTree {
 
 TEST_CASE("initramfs: stale by what its list shows") {
   struct Row {
-    const char *list, *why;
+    const char *list, *why, *nova = "# none\n";
   };
   const Row rows[] = {
       {"-rw-r--r-- 1 root root 18 Nov 21 21:00 etc/modprobe.d/gpu.conf\n", ""},
       {"lrwxrwxrwx 1 root root 53 Jan 24  2025 etc/modprobe.d/gpu.conf -> /etc/x\n", ""},
+      {"-rw-r--r-- 1 root root 18 Nov 21 21:00 etc/modprobe.d/gpu.conf\n",
+       "/boot/initrd.img-6.1.0-1-amd64 lacks /etc/modprobe.d/nova.conf", "blacklist nova_core\n"},
       {"", "/boot/initrd.img-6.1.0-1-amd64 lacks /etc/modprobe.d/gpu.conf"},
       {"-rw-r--r-- 1 root root 19 Nov 21 21:00 etc/modprobe.d/gpu.conf\n",
        "/boot/initrd.img-6.1.0-1-amd64 has another /etc/modprobe.d/gpu.conf"},
@@ -63,6 +67,7 @@ TEST_CASE("initramfs: stale by what its list shows") {
   for (const Row& row : rows) {
     World world;
     world.runner.on(kList, row.list);
+    world.put("etc/modprobe.d/nova.conf", row.nova);
     INFO(row.list);
     const Finding finding = kInitramfs.check(world.host, {}).value();
     CHECK(finding.facts["images"][0]["stale"] == row.why);
@@ -108,4 +113,21 @@ TEST_CASE("nouveau-blacklist: whatever keeps it off counts") {
   CHECK(kNouveauBlacklist.check(tree.host, {})->facts["source"] == "/usr/lib/modprobe.d/x.conf:1");
   tree.put("etc/modprobe.d/x.conf", "");
   CHECK(kNouveauBlacklist.check(tree.host, {})->verdict == Verdict::fail);
+}
+
+TEST_CASE("nouveau-blacklist: Nova is kept off where it is loaded, or a kernel that can boot has it") {
+  MadeTree tree;
+  tree.put("etc/modprobe.d/x.conf", "blacklist nouveau\n");
+  CHECK(kNouveauBlacklist.check(tree.host, {})->summary == "nouveau is kept off the GPUs by /etc/modprobe.d/x.conf:1");
+  tree.put("boot/vmlinuz-7.0.0-34-generic", "");
+  tree.put("lib/modules/7.0.0-34-generic/modules.dep", "kernel/drivers/gpu/nova-core/nova-core.ko.zst:\n");
+  CHECK(kNouveauBlacklist.check(tree.host, {})->summary == "nothing keeps nova_core off the GPUs");
+  tree.put("sys/module/nova/initstate", "live\n");
+  CHECK(kNouveauBlacklist.check(tree.host, {})->summary == "nothing keeps nova and nova_core off the GPUs");
+
+  const Description told = kNouveauBlacklistAction.describe(tree.host, {}).value();
+  CHECK(told.summary == "blacklist nova nova_core");
+  REQUIRE(kNouveauBlacklistAction.apply(tree.host, {}));
+  CHECK(kNouveauBlacklist.check(tree.host, {})->verdict == Verdict::pass);
+  CHECK(kNouveauBlacklistAction.describe(tree.host, {})->files.empty());
 }

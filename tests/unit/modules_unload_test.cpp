@@ -58,6 +58,17 @@ TEST_CASE("modules-unload: what is in use stays for the reboot, and everything r
   }
 }
 
+TEST_CASE("modules-unload: Nova stays until the reboot, since only that resets the GPUs' firmware") {
+  if (!is_root()) return;
+  Machine machine({"nova_core"});
+  machine.active["nvidia-persistenced.service"] = true;
+  Host host = machine.host();
+  CHECK(kModulesUnloadAction.describe(host, kEntry)->commands.empty());
+  REQUIRE(kModulesUnloadAction.apply(host, kEntry));
+  CHECK(machine.loaded() == std::vector<std::string>{"nova_core"});
+  CHECK(machine.active["nvidia-persistenced.service"]);
+}
+
 TEST_CASE("modules-unload: undo loads what is installed by then, after a kill in between too") {
   if (!is_root()) return;
   Machine machine({"nvidia"});

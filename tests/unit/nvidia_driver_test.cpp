@@ -126,9 +126,19 @@ TEST_CASE("nvidia-driver: no distribution's driver, and no proprietary one, give
 TEST_CASE("nvidia-driver: who drives the cards") {
   const Machine machine;
   machine.bind("nouveau");
-  CHECK(machine.look().summary == "nouveau drives the GPUs, and no NVIDIA driver is installed");
+  CHECK(machine.look().summary == "nouveau drives 0000:01:00.0, and no NVIDIA driver is installed");
+  machine.bind("NovaCore");
+  CHECK(machine.look().summary == "NovaCore drives 0000:01:00.0, and no NVIDIA driver is installed");
   machine.put("usr/bin/nvidia-uninstall", "");
   machine.bind("nvidia");
   CHECK(machine.look().verdict == Verdict::pass);
   CHECK(machine.look().facts["drivers"]["0000:01:00.0"] == "nvidia");
+  machine.bind("NovaCore");  // other-modules fails, whose fix takes the GPU from it
+  CHECK(machine.look().verdict == Verdict::pass);
+  machine.bind("vfio-pci");
+  const Finding given = machine.look();
+  CHECK(given.verdict == Verdict::unknown);
+  CHECK(given.summary.starts_with("vfio-pci has 0000:01:00.0, so that nvidia cannot drive it"));
+  CHECK(given.next ==
+        "Take 0000:01:00.0 out of the guest and away from vfio-pci (modprobe.d, driver_override), and reboot.");
 }

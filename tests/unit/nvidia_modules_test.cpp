@@ -160,6 +160,9 @@ TEST_CASE("nvidia-modules: nouveau, no module, no file, no GPU") {
   machine.bind("0000:02:00.0", "nouveau");
   CHECK(machine.look().summary == "nouveau drives 0000:02:00.0");
   CHECK(machine.look().verdict == Verdict::fail);
+  fs::remove(machine.directory / "sys/bus/pci/devices/0000:02:00.0/driver");
+  machine.bind("0000:02:00.0", "NovaCore");
+  CHECK(machine.look().summary == "NovaCore drives 0000:02:00.0");
   fs::remove_all(machine.directory / "sys/bus");
   machine.put(kLib + "modules.dep", "kernel/fs/ext4/ext4.ko:\n");
   CHECK(machine.look().summary.find("no longer has that file") != std::string::npos);

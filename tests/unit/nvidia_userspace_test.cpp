@@ -45,6 +45,27 @@ TEST_CASE("nvidia-userspace: libraries and loaded module are of one version") {
           "API mismatch: /usr/lib/x86_64-linux-gnu/libcuda.so.1 is 570.133.20, the loaded module is 570.86.16");
     CHECK_FALSE(other.next.empty());
   }
+  SECTION("firmware of another version, by its directory") {
+    machine.put("lib/firmware/nvidia/570.133.20/gsp_ga10x.bin", "");
+    CHECK(machine.look().verdict == Verdict::pass);  // proprietary modules, which may do without
+    machine.put("proc/driver/nvidia/version",
+                "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86.16  Release Build\n");
+    CHECK(machine.look().summary ==
+          "module and firmware differ: the GPUs' firmware is 570.133.20, the loaded module 570.86.16");
+    machine.put("lib/firmware/nvidia/570.86.16/gsp_ga10x.bin.zst", "");
+    CHECK(machine.look().verdict == Verdict::pass);
+  }
+  SECTION("firmware of another version, by the kernel's log of the last load") {
+    const std::string refused =
+        "3,2,0,-;NVRM: GPU0 _kgspFwContainerVerifyVersion: GSP firmware image version mismatch: got version "
+        "570.133.20, expected version 570.86.16\n";
+    const std::string load = "6,1,0,-;NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64  570.86.16\n";
+    machine.put("dev/kmsg", load + refused);
+    CHECK(machine.look().verdict == Verdict::fail);
+    CHECK(machine.look().facts["firmware"] == "570.133.20");
+    machine.put("dev/kmsg", load + refused + load);
+    CHECK(machine.look().verdict == Verdict::pass);
+  }
   SECTION("another copy in another directory") {
     machine.library("usr/lib64", "libcuda", "535.10");
     CHECK(machine.look().verdict == Verdict::fail);

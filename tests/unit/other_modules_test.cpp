@@ -28,7 +28,8 @@ TEST_CASE("other-modules: machines and what is loaded there") {
   for (const Case& one :
        {Case{"rtx4090-x2-healthy", Verdict::pass, "the loaded module is the installed one"},
         Case{"rtx4090-x2-stock-loaded", Verdict::fail, "the loaded nvidia module is not the file that is installed"},
-        Case{"rtx3090-x2-nouveau", Verdict::fail, "nouveau is loaded and belongs to another driver"},
+        Case{"rtx3090-x2-nouveau", Verdict::fail, "nouveau drives 0000:01:00.0 and 1 more"},
+        Case{"ubuntu26-rtx4090-x2-nova-refuses", Verdict::fail, "NovaCore drives 0000:01:00.0 and 1 more"},
         Case{"no-gpu", Verdict::pass, "no driver of the GPUs is loaded"}}) {
     CAPTURE(one.record);
     const Finding finding = look(test::ChangedRecord(one.record));
@@ -37,9 +38,21 @@ TEST_CASE("other-modules: machines and what is loaded there") {
   }
 }
 
+TEST_CASE(
+    "other-modules: Nova counts by binding, built in and without a build of the catalogue too, and stays until a "
+    "reboot") {
+  const test::ChangedRecord record("ubuntu26-rtx4090-x2-nova-refuses");
+  CHECK(look(record).facts["other"] == std::vector<std::string>{"nova", "nova_core"});
+  CHECK(look(record).facts["reboot"] == true);
+  CHECK(look(record, "none").verdict == Verdict::fail);
+  record.remove("sys/module/nova");
+  record.remove("sys/module/nova_core");
+  CHECK(look(record).summary == "NovaCore drives 0000:01:00.0 and 1 more");
+}
+
 TEST_CASE("other-modules: nouveau on a card that is left out is in nobody's way") {
   const test::ChangedRecord record("rtx4090-x2-gt1030");
-  CHECK(test::holds(look(record).summary, "nouveau is loaded"));
+  CHECK(test::holds(look(record).summary, "nouveau drives 0000:03:00.0"));
   RecordedRunner runner(record.root());
   Host host(record.root(), runner);
   host.leave_out_gpus({"10de:1d01"});

@@ -119,3 +119,12 @@ TEST_CASE("recorded: known commands are answered, others are not found") {
   CHECK(runner.run(command).error().code == ErrorCode::invalid);
   CHECK_FALSE(RecordedRunner::is_record(machine.root));
 }
+
+TEST_CASE("record: of the boot parameters, nothing but the framebuffer's kind and place") {
+  std::string data(4096, 'x');
+  const std::string kept = framebuffer_excerpt(data);
+  CHECK(kept == std::string(15, '\0') + "x" + std::string(8, '\0') + "xxxxxxxx" + std::string(22, '\0') + "xxxxxxxx" +
+                    std::string(2, '\0'));
+  CHECK(framebuffer_excerpt(kept) == kept);
+  CHECK(framebuffer_excerpt("short").empty());
+}

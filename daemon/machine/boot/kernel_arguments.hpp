@@ -56,6 +56,9 @@ std::vector<std::string> ports_without_acs_redirect(const std::vector<KernelArgu
 /// may have the correction without having one of these numbers.
 bool may_keep_acs_redirect(std::string_view release);
 
+/// Words in a `next` that stand for the arguments which a step wants; assess() puts them there.
+inline constexpr std::string_view kTheArguments = "the kernel arguments";
+
 /// Values of parameter `arguments`, without repetitions.
 std::vector<std::string> wanted_kernel_arguments(const Parameters& parameters);
 

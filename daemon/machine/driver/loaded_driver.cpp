@@ -16,15 +16,20 @@
 namespace p2pd {
 namespace {
 
-constexpr std::array<std::string_view, 6> kUnloadOrder = {"nvidia_drm",     "nvidia_peermem", "nvidia_uvm",
-                                                          "nvidia_modeset", "nvidia",         "nouveau"};
+constexpr std::array<std::string_view, 5> kUnloadOrder = {"nvidia_drm", "nvidia_peermem", "nvidia_uvm",
+                                                          "nvidia_modeset", "nvidia"};
+constexpr std::array<std::string_view, 2> kLinuxPciDrivers = {"NovaCore", "nouveau"};  // of kLinuxDrivers
 constexpr std::chrono::minutes kRemovalDeadline{2};  // a module that waits for a hung GPU is never unloaded
 
-/// Checks that nouveau drives only GPUs that take no part in P2P: a card for the display.
-bool nouveau_is_elsewhere(const Host& host) {
+bool is_of_linux(std::string_view driver) { return std::ranges::count(kLinuxPciDrivers, driver) > 0; }
+
+/// Checks that a driver of Linux, by module, has only GPUs that take no part in P2P: a card for the display.
+bool is_elsewhere(const Host& host, std::string_view module) {
   bool elsewhere = false;
   for (const PciDevice& device : pci_devices(host).value_or(std::vector<PciDevice>())) {
-    if (!device.is_nvidia_gpu() || pci_driver(host, device.address) != "nouveau") continue;
+    if (!device.is_nvidia_gpu()) continue;
+    const std::string driver = pci_driver(host, device.address);
+    if (!is_of_linux(driver) || (driver == "nouveau") != (module == "nouveau")) continue;
     if (device.takes_part()) return false;
     elsewhere = true;
   }
@@ -40,19 +45,41 @@ Result<void> take_out(Host& host, const std::vector<std::string>& services) {
 
 }  // namespace
 
+Result<std::map<std::string, std::string>> drivers_of_gpus(const Host& host) {
+  std::map<std::string, std::string> drivers;
+  for (const PciDevice& device : TRY(pci_devices(host)))
+    if (device.takes_part()) drivers[device.address] = pci_driver(host, device.address);
+  return drivers;
+}
+
+std::string taken_by_linux(const std::map<std::string, std::string>& drivers) {
+  const auto taken = [](const auto& gpu) { return is_of_linux(gpu.second); };
+  const auto first = std::ranges::find_if(drivers, taken);
+  if (first == drivers.end()) return {};
+  const auto more = std::ranges::count_if(drivers, taken) - 1;
+  return fmt::format("{} drives {}{}", first->second, first->first, more == 0 ? "" : fmt::format(" and {} more", more));
+}
+
 std::vector<DriverModule> driver_modules(const Host& host) {
   std::vector<DriverModule> modules;
-  for (const std::string_view name : kUnloadOrder) {
-    if (!host.files().exists(fmt::format("/sys/module/{}/initstate", name)))
-      continue;  // a built-in module has no such file
-    if (name == "nouveau" && nouveau_is_elsewhere(host)) continue;
-    modules.push_back({std::string(name), loaded_identity(host, name)});
-  }
+  const auto add = [&](std::string_view name) {  // a built-in module has no such file
+    if (host.files().exists(fmt::format("/sys/module/{}/initstate", name)))
+      modules.push_back({std::string(name), loaded_identity(host, name)});
+  };
+  for (const std::string_view name : kUnloadOrder) add(name);
+  for (const std::string_view name : kLinuxDrivers)
+    if (!is_elsewhere(host, name)) add(name);
   return modules;
 }
 
+bool keeps_gpus_until_reboot(const std::vector<DriverModule>& modules) {
+  return std::ranges::any_of(modules, [](const DriverModule& module) { return module.name.starts_with("nova"); });
+}
+
 Result<std::string> unload_driver(Host& host) {
-  if (driver_modules(host).empty()) return std::string();
+  const std::vector<DriverModule> modules = driver_modules(host);
+  if (modules.empty()) return std::string();
+  if (keeps_gpus_until_reboot(modules)) return std::string("only a reboot takes the GPUs from Nova");
   const GpuUsers users = TRY(gpu_users(host));
   if (!users.others.empty()) return fmt::format("GPUs are in use by {}", fmt::join(users.others, ", "));
   const auto out = take_out(host, users.services);

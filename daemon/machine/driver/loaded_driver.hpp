@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,13 +18,23 @@ inline constexpr std::array<std::string_view, 4> kLoadOrder = {"nvidia", "nvidia
 
 /// Kernel module that drives, or can drive, a GPU.
 struct DriverModule {
-  std::string name;  ///< "nvidia_uvm" or "nouveau"
+  std::string name;  ///< "nvidia_uvm", "nouveau" or "nova_core"
   ModuleIdentity identity;
 };
 
-/// Loaded NVIDIA modules, and nouveau unless the GPUs that it drives are excluded, in the order in which they can be
-/// unloaded.
+/// GPUs that take part, each with the driver that is bound to it; empty: none is.
+Result<std::map<std::string, std::string>> drivers_of_gpus(const Host& host);
+
+/// "NovaCore drives 0000:01:00.0 and 1 more" if GPUs that take part are bound to nouveau or Nova; else empty.
+std::string taken_by_linux(const std::map<std::string, std::string>& drivers);
+
+/// Loaded NVIDIA modules, and those of Linux unless the GPUs that they drive are excluded, in the order in which they
+/// can be unloaded.
 std::vector<DriverModule> driver_modules(const Host& host);
+
+/// Checks for Nova among `modules`: it starts the GPUs' firmware (GSP), and only a reset lets another driver start its
+/// own.
+bool keeps_gpus_until_reboot(const std::vector<DriverModule>& modules);
 
 /// Unloads them, after stopping services that use a GPU by design (gpu_services.hpp). Returns the reason if that is not
 /// possible now, empty if all are unloaded. With a reason, the services have been started again, and a reboot is

@@ -59,7 +59,8 @@ std::optional<Gate> converted_gate(const Catalogue& catalogue, const Machine& ma
 /// Checks that BAR1 can cover the VRAM; an unknown size becomes a question, a BAR1 that can still grow a note.
 std::optional<Gate> bar1_gate(const Catalogue& catalogue, const Machine& machine, Choice& choice) {
   for (const Machine::Gpu& gpu : machine.gpus) {
-    const auto need = vram(gpu);
+    const auto known = vram(gpu);
+    const auto need = known ? known : gpu.bar1_most_bytes;  // the largest size covers what a card is sold with
     if (!need) {
       choice.questions.push_back(name_of(gpu) + ": gpus.yaml has no VRAM size for it, and no driver told one");
       continue;

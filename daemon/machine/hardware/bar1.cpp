@@ -33,7 +33,11 @@ bool Bar1::covers_vram() const { return range && vram_bytes() && range->length >
 
 std::optional<std::uint64_t> Bar1::goal_bytes() const {
   if (covers_vram()) return range->length;
-  if (!vram_bytes()) return std::nullopt;
+  if (!vram_bytes()) {  // the largest size covers what a card is sold with
+    const bool grows =
+        resizable && !resizable->supported_bytes.empty() && resizable->supported_bytes.back() > 256 * kMiB;
+    return grows ? std::optional(resizable->supported_bytes.back()) : std::nullopt;
+  }
   if (!gpu->extended_readable) return std::bit_ceil(*vram_bytes());
   if (!resizable) return std::nullopt;
   const auto& sizes = resizable->supported_bytes;

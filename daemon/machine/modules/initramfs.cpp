@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <set>
 #include <sstream>
 
 #include "machine/boot/kernels.hpp"
@@ -15,7 +16,8 @@
 namespace p2pd {
 namespace {
 
-constexpr std::string_view kWords[] = {"nvidia", "nouveau"};  // p2pd ignores a modprobe.d file without these words
+// p2pd ignores a modprobe.d file without these words
+constexpr std::string_view kWords[] = {"nvidia", "nouveau", "nova_core", "nova-core"};
 constexpr std::chrono::minutes kListDeadline{5};
 constexpr std::chrono::minutes kMakeDeadline{30};
 
@@ -115,6 +117,25 @@ Result<std::string> stale_initramfs(const Host& host, const Initramfs& initramfs
       return fmt::format("{} holds /{}, a module of another driver", initramfs.image, path);
   }
   return std::string();
+}
+
+Result<std::vector<BannedModule>> linux_drivers(const Host& host) {
+  std::set<std::string> there = {"nouveau"};
+  for (const std::string_view name : kLinuxDrivers)
+    if (host.files().exists(fmt::format("/sys/module/{}", name))) there.emplace(name);
+  for (const Kernel& kernel : bootable_kernels(host).value_or(std::vector<Kernel>())) {
+    const auto files = modules_by_name(host, kernel.version).value_or(std::map<std::string, std::string>());
+    for (const std::string_view name : kLinuxDrivers)
+      if (files.contains(std::string(name))) there.emplace(name);
+  }
+  const std::vector<BannedModule> banned = TRY(banned_modules(host));
+  std::vector<BannedModule> found;
+  for (const std::string_view name : kLinuxDrivers) {
+    if (!there.contains(std::string(name))) continue;
+    const auto by = std::ranges::find(banned, name, &BannedModule::module);
+    found.push_back({std::string(name), by == banned.end() ? "" : by->source});
+  }
+  return found;
 }
 
 Result<void> need_initramfs_room(const Host& host, const Initramfs& initramfs) {

@@ -11,6 +11,7 @@
 #include "base/command.hpp"
 #include "base/host.hpp"
 #include "base/result.hpp"
+#include "machine/modules/modprobe_files.hpp"
 
 namespace p2pd {
 
@@ -36,6 +37,10 @@ std::map<std::string, std::optional<std::uint64_t>> parse_initramfs_list(std::st
 /// Reason why `initramfs` does not match modprobe.d and /lib/modules, as far as it concerns the driver; empty: it does.
 /// Files are compared by name and size. An Error: no tool of this system lists it, or modprobe.d is not readable.
 Result<std::string> stale_initramfs(const Host& host, const Initramfs& initramfs);
+
+/// Those of kLinuxDrivers that can take the GPUs at boot: nouveau, and what is loaded or belongs to a kernel that can
+/// boot. `source`: file and line of modprobe.d that keeps it off; empty: none does.
+Result<std::vector<BannedModule>> linux_drivers(const Host& host);
 
 /// Checks that there is room to make it again: the old image stays until the new one exists.
 Result<void> need_initramfs_room(const Host& host, const Initramfs& initramfs);

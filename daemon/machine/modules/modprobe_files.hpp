@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <array>
 #include <map>
 #include <optional>
 #include <string>
@@ -21,6 +22,10 @@ std::string kernel_name(std::string_view name);
 
 /// Files of modprobe.d that modprobe reads, in its order: base name to path.
 Result<std::map<std::string, std::string>> modprobe_files(const Host& host);
+
+/// Modules of Linux itself that drive NVIDIA GPUs, in the order in which they can be unloaded: Nova, since Linux 7.0,
+/// whose PCI driver is called NovaCore, and nouveau.
+inline constexpr std::array<std::string_view, 4> kLinuxDrivers = {"nova_drm", "nova", "nova_core", "nouveau"};
 
 /// A module that modprobe.d keeps from being loaded for a device: by `blacklist`, by an `install` line that runs true
 /// or false, or by `alias NAME off`.

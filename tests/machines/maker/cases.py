@@ -244,7 +244,7 @@ def vfio():
         **{f"sys/bus/pci/devices/0000:02:00.{n}/driver_override": "vfio-pci\n" for n in (0, 1)}}
     return Machine(name, "Two RTX 4090, one kept for a virtual machine", "field-notes.md section 2, IOMMU notes (refuse on VFIO hosts), "
                    "cases.md driver-override-blocks-autobind", epyc(port("01.1", card()), port("03.1", taken, number=2)), "identity",
-                   files, "driver-peers", "the card at 02:00.0 is bound to vfio-pci: it belongs to a guest, not to this system",
+                   files, "nvidia-driver", "the card at 02:00.0 is bound to vfio-pci: it belongs to a guest, not to this system",
                    ["giving it back is the operator's decision; clearing ACS would end the guest's isolation"], False, outlook="person")
 
 
