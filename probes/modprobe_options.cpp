@@ -63,8 +63,9 @@ Result<std::string> not_concerned(const Host& host, const Parameters& given) {
   const std::string entry = given.value("entry", std::string(kNoEntry));
   if (is_stock(entry)) return TRY(stock_p2p(host, entry)).why_not;
   if (entry == kNoEntry || given.contains("options") || given.contains("registry_dwords")) return std::string();
-  if (TRY(is_stock_p2p_configured(host)))
-    return std::string("NVIDIA's own modules are used, with the options that they need");
+  for (const std::string_view own : {kStockEntry, kStockMailboxEntry})
+    if (TRY(stock_p2p(host, own)).why_not.empty())
+      return std::string("NVIDIA's own modules come first, with the options that they need");
   if (entry == kChosenEntry)
     return std::string("no driver build is chosen: the options of the installed one are not known");
   if (installed_build(host) || !stays(host)) return std::string();

@@ -252,6 +252,14 @@ TEST_CASE("modprobe-options: ForceP2P with atomics includes the one without") {
   CHECK((machine.passes(plain) && machine.passes(atomics)));
 }
 
+TEST_CASE("modprobe-options: a build's options are not mixed with those of NVIDIA's own modules, which come first") {
+  const Parameters with{{"module", "nvidia"}, {"entry", "aikitoria/580.105.08-p2p"}};
+  for (const char* name : {"ubuntu24-rtx3090-x2", "ubuntu24-rtx5090-x2", "rtx5090-x2-driver-ok"})
+    CHECK(test::MadeBus::look_at(kModprobeOptions, test::machine_path(name), with)->verdict == Verdict::not_applicable);
+  CHECK(test::MadeBus::look_at(kModprobeOptions, test::machine_path("ubuntu26-rtx4090-x2"), with)->verdict ==
+        Verdict::fail);  // the driver of its packages is replaced before
+}
+
 TEST_CASE("modprobe-options: a build's options are wanted once it is installed") {
   const Parameters with{{"module", "nvidia"}, {"entry", "aikitoria/580.105.08-p2p"}};
   const Finding finding =
