@@ -11,6 +11,7 @@
 
 #include "base/action.hpp"
 #include "machine/driver/driver_options.hpp"
+#include "machine/driver/stock_p2p.hpp"
 #include "machine/modules/modprobe_d.hpp"
 
 namespace p2pd {
@@ -53,6 +54,9 @@ Result<Description> describe(const Host& host, const Parameters& parameters) {
     if (!state.holds) lacking.push_back(state.name + "=" + state.wanted);
   if (lacking.empty()) lacking.push_back("the options of module " + parameters.at("module").get<std::string>());
   description.summary = fmt::format("set {}", fmt::join(lacking, ", "));
+  if (is_stock(parameters.value("entry", "")))
+    description.notes.emplace_back(
+        "experimental: nobody has reported that these options are enough; the proof decides");
   if (auto content = TRY(new_drop_in(host, parameters)))
     description.files.push_back({std::string(kModprobeDropIn), FileState::Kind::regular, std::move(*content)});
   return description;

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT
 // display-gpus: no GeForce GPU drives a display or carries the firmware's console.
 // Both use the start of BAR1 for a framebuffer. The driver then refuses static BAR1, which maps VRAM for P2P, or moves
-// it off its 512 MiB alignment: pairs with that GPU copy garbage while the driver calls them OK. A card without an
-// enabled output passes, even as the boot VGA device or with a monitor plugged in that is off: those are facts. Reads
-// /sys/class/drm/card*-*/{status,enabled}, /sys/class/graphics/fb*/name, boot_vga, /sys/kernel/boot_params/data; for
-// outputs that nvidia-drm does not show (modeset=0), uses of nvidia_modeset in /proc/modules. Reference: drm-kms(7);
-// aikitoria/open-gpu-kernel-modules PR 36, tinygrad/open-gpu-kernel-modules PR 49.
+// it off its 512 MiB alignment: pairs with that GPU copy garbage while the driver calls them OK. Drivers from 580 on
+// keep the alignment beside a console, if BAR1 has room. A card without an enabled output passes, even as the boot VGA
+// device or with a monitor plugged in that is off: those are facts. Reads /sys/class/drm/card*-*/{status,enabled},
+// /sys/class/graphics/fb*/name, boot_vga, /sys/kernel/boot_params/data; for outputs that nvidia-drm does not show
+// (modeset=0), uses of nvidia_modeset in /proc/modules. Reference: drm-kms(7); aikitoria/open-gpu-kernel-modules PR 36,
+// tinygrad/open-gpu-kernel-modules PR 49.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -13,8 +14,12 @@
 #include <map>
 
 #include "base/probe.hpp"
-#include "base/units.hpp"
+#include "machine/catalogue/staging.hpp"
+#include "machine/driver/machine.hpp"
+#include "machine/driver/registry_keys.hpp"
+#include "machine/driver/stock_p2p.hpp"
 #include "machine/hardware/bar1.hpp"
+#include "machine/hardware/console.hpp"
 #include "machine/hardware/pci.hpp"
 #include "machine/modules/loaded_modules.hpp"
 
@@ -23,8 +28,8 @@ namespace {
 
 constexpr std::string_view kDrm = "/sys/class/drm/";
 constexpr std::string_view kFramebuffers = "/sys/class/graphics/";
-constexpr std::string_view kBootParameters = "/sys/kernel/boot_params/data";
 constexpr std::uint32_t k3dController = 0x0302;  // has no outputs
+constexpr int kAligned = 580;                    // driver that aligns BAR1's mapping beside a console
 
 /// Connector of a GPU, in the kernel's words.
 struct Output {
@@ -43,7 +48,8 @@ struct Gpu {
   bool boot_vga = false;
   std::string driver;  ///< empty: none
   std::vector<Output> outputs;
-  std::string console;  ///< name of the firmware's framebuffer on it: "EFI VGA"
+  std::string console;    ///< name of the firmware's framebuffer on it: "EFI VGA"
+  bool has_room = false;  ///< the driver maps all of its VRAM beside that
 };
 
 std::string last_part(std::string_view path) { return std::string(path.substr(path.rfind('/') + 1)); }
@@ -68,51 +74,17 @@ Result<std::multimap<std::string, Output>> outputs(const Host& host) {
   return found;
 }
 
-/// Firmware's framebuffer as the boot loader handed it over. nvidia looks for it there, also after nvidia-drm has taken
-/// over its device. Layout: struct screen_info in include/uapi/linux/screen_info.h of Linux.
-struct BootFramebuffer {
-  std::uint64_t address = 0;  ///< 0: there is none
-  std::string name;           ///< "UEFI", "VESA"
-
-  /// Addresses by which nvidia knows a console of its own: BAR1 begins with that of UEFI, VESA's is 16 MiB into BAR3.
-  bool is_of(const Host& host, const Bar1& bar) const {
-    const auto bars = pci_bars(host, *bar.gpu).value_or(std::vector<PciRange>());
-    const auto bar3 = static_cast<std::size_t>(nvidia_bar1(*bar.gpu)) + 2;
-    return address != 0 && ((bar.range && bar.range->length > 0 && address == bar.range->first) ||
-                            (bars.size() > bar3 && bars[bar3].length > 0 && address == bars[bar3].first + 16 * kMiB));
-  }
-};
-
-BootFramebuffer boot_framebuffer(const Host& host) {
-  constexpr std::size_t kType = 0x0f, kBase = 0x18, kCapabilities = 0x36, kUpperBase = 0x3a, kEnd = 0x3e;
-  constexpr unsigned kText = 1, kUefi = 0x70, kHas64Bits = 1U << 1;
-  const std::string data = host.files().read(kBootParameters, 1U << 16).value_or("");
-  if (data.size() < kEnd) return {};
-  const auto byte = [&](std::size_t at) { return std::uint64_t{static_cast<unsigned char>(data[at])}; };
-  const auto dword = [&](std::size_t at) {
-    return byte(at) | byte(at + 1) << 8 | byte(at + 2) << 16 | byte(at + 3) << 24;
-  };
-  if (byte(kType) <= kText) return {};
-  const std::uint64_t upper = (dword(kCapabilities) & kHas64Bits) != 0 ? dword(kUpperBase) << 32 : 0;
-  return {dword(kBase) | upper, byte(kType) == kUefi ? "UEFI" : "VESA"};
+/// Major version of the driver that is wanted, else of the loaded one; 0: not known.
+int driver_major(const Host& host, const Parameters& parameters) {
+  std::string version = host.line(kLoadedDriver).value_or("");
+  if (const auto all = catalogue(host); all && parameters.contains("entry"))
+    if (const auto entry = staged_entry(*all, parameters)) version = entry->base_version;
+  const auto numbers = parse_version(version);
+  return numbers ? static_cast<int>(numbers->front()) : 0;
 }
 
-/// Name of the firmware's framebuffer, which belongs to no PCI function's driver; empty if there is none.
-std::string firmware_console(const Host& host, const std::vector<PciDevice>& devices) {
-  for (const std::string& name : host.names(kFramebuffers)) {
-    if (!name.starts_with("fb") || name == "fbcon") continue;
-    const std::string device =
-        last_part(host.files().read_link(std::string(kFramebuffers) + name + "/device").value_or(""));
-    if (std::ranges::find(devices, device, &PciDevice::address) != devices.end()) continue;
-    return host.line(std::string(kFramebuffers) + name + "/name").value_or("");
-  }
-  return {};
-}
-
-Result<std::vector<Gpu>> look_at_gpus(const Host& host, const std::vector<PciDevice>& devices) {
+Result<std::vector<Gpu>> look_at_gpus(const Host& host, const std::vector<PciDevice>& devices, int driver) {
   const auto shown = TRY(outputs(host));
-  const std::string console = firmware_console(host, devices);
-  const BootFramebuffer framebuffer = boot_framebuffer(host);
   std::vector<Gpu> gpus;
   for (const Bar1& bar : TRY(bar1_of_gpus(host, devices))) {
     Gpu gpu;
@@ -124,8 +96,8 @@ Result<std::vector<Gpu>> look_at_gpus(const Host& host, const std::vector<PciDev
     gpu.driver = pci_driver(host, gpu.address);
     const auto [first, last] = shown.equal_range(gpu.address);
     for (auto output = first; output != last; ++output) gpu.outputs.push_back(output->second);
-    if (gpu.boot_vga) gpu.console = console;
-    if (gpu.console.empty() && framebuffer.is_of(host, bar)) gpu.console = framebuffer.name;
+    gpu.console = firmware_console(host, bar);
+    gpu.has_room = driver >= kAligned && static_bar1(driver, static_bar1_sizes(host, bar)) != StaticBar1::impossible;
     gpus.push_back(std::move(gpu));
   }
   return gpus;
@@ -165,8 +137,13 @@ Words words_of(const std::vector<Gpu>& gpus) {
       if (output.driven()) by.push_back("drives " + output.name);
       if (output.idle()) words.facts.push_back(fmt::format("{} is connected and off", output.name));
     }
-    if (!gpu.console.empty()) by.push_back(fmt::format("carries the firmware's console ({})", gpu.console));
-    if (!by.empty())
+    const bool harmless = by.empty() && gpu.has_room;
+    if (!gpu.console.empty())
+      by.push_back(fmt::format("carries the firmware's console ({}){}", gpu.console,
+                               harmless ? ", beside which BAR1 has room in this driver" : ""));
+    if (!by.empty() && harmless)
+      words.facts.push_back(fmt::format("{} {}", gpu.address, by.front()));
+    else if (!by.empty())
       (gpu.needed ? words.taken : words.facts).push_back(fmt::format("{} {}", gpu.address, fmt::join(by, " and ")));
     if (by.empty() && gpu.boot_vga) words.facts.push_back(fmt::format("{} is the boot VGA device", gpu.address));
     if (gpu.needed && gpu.outputs.empty() && !gpu.no_outputs && gpu.driver == "nvidia")
@@ -182,8 +159,8 @@ void judge(Finding& finding, const std::vector<Gpu>& gpus, bool display_engine_i
     finding.summary = fmt::format("{}: P2P with it may copy garbage", fmt::join(words.taken, "; "));
     finding.next =
         "Plug the monitor into the board's own graphics, make that the primary display in the firmware setup (BIOS), "
-        "and "
-        "power off and on.";
+        "and power off and on. Or leave the card out, if two others remain: \"gpus: {exclude: [ADDRESS]}\" in "
+        "/etc/p2pd/p2pd.yaml.";
     return;
   }
   if (!words.hidden.empty() && display_engine_in_use) {
@@ -198,9 +175,14 @@ void judge(Finding& finding, const std::vector<Gpu>& gpus, bool display_engine_i
                                 fmt::join(words.facts, "; "));
 }
 
-Result<Finding> check(const Host& host, const Parameters&) {
+constexpr Parameter kParameters[] = {
+    {"entry", Parameter::Type::string, false,
+     "FORK/BRANCH of the catalogue entry that will be installed, chosen or none"},
+};
+
+Result<Finding> check(const Host& host, const Parameters& parameters) {
   const std::vector<PciDevice> devices = TRY(pci_devices(host));
-  const std::vector<Gpu> gpus = TRY(look_at_gpus(host, devices));
+  const std::vector<Gpu> gpus = TRY(look_at_gpus(host, devices, driver_major(host, parameters)));
   Finding finding;
   finding.facts = {{"gpus", nlohmann::json::array()}};
   for (const Gpu& gpu : gpus) {
@@ -231,6 +213,7 @@ extern const Probe kDisplayGpus;
 const Probe kDisplayGpus = {
     .id = "display-gpus",
     .asserts = "no GPU that does P2P drives a display or carries the firmware's console",
+    .parameters = kParameters,
     .check = check,
     .skip_on_image = true,
 };

@@ -3,7 +3,7 @@
 // Installed by packages or by NVIDIA's runfile, not by both: each overwrites the other's files at every upgrade.
 // Between GeForce cards neither the proprietary modules nor those of a distribution's packages give P2P; only patched
 // open ones do, beside the packages or with a runfile, and NVIDIA's own between RTX 50 cards,
-// from 590 on, with the right options.
+// on 570 and from 580 on, with the right options.
 // The verdict is about the installed driver; other-modules and nvidia-modules check the loaded one.
 // Reads dpkg's status, the runfile's manifest, /var/lib/dkms, `driver` of each GPU, /proc/driver/nvidia.
 // Reference: backup.c of NVIDIA/nvidia-installer; dpkg(1), dkms(8).

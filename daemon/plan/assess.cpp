@@ -138,13 +138,15 @@ Assessment assess(const Plan& plan, const Registry& registry, const Check& check
   const Step* goal = plan.goal();
   std::set<std::string> unsettled;  // steps that do not hold, and all steps after them
   std::set<std::string> hidden;     // blocked steps, and all steps after them: those are not checked
-  std::set<std::string> spared;     // gates that an alternative on trial or in place does without
+  std::set<std::string> spared;     // gates that an alternative does without, and those of one that is in place
+  std::set<std::string> spared_now;
   std::map<std::string, Finding> sparing;
   for (const Step& step : plan.steps) {
     if (step.spares.empty() || !step.is_gate()) continue;
     const Finding& finding = sparing[step.id] = check(step);
     if (finding.verdict == Verdict::pass || finding.verdict == Verdict::fail)
       spared.insert(step.spares.begin(), step.spares.end());
+    if (finding.verdict == Verdict::pass) spared_now.insert(step.spares.begin(), step.spares.end());
   }
   for (const Step& step : plan.steps) {
     if (!step.is_checked()) continue;
@@ -168,6 +170,7 @@ Assessment assess(const Plan& plan, const Registry& registry, const Check& check
       standing.kind = Kind::waits;
     else
       obstacles.look_at(standing);
+    standing.spared = spared_now.contains(step.id);
     const bool settled = standing.kind == Kind::holds || spared.contains(step.id);
     if (waits || !settled) unsettled.insert(step.id);
     if (skipped || standing.kind == Kind::blocked) hidden.insert(step.id);
@@ -239,18 +242,17 @@ bool Assessment::may_be_tried() const {
   const Standing* last = nullptr;
   for (const Standing& s : steps) {
     if (std::ranges::find(goal()->step->after, s.step->id) == goal()->step->after.end()) continue;
-    if (s.kind != Kind::holds && s.kind != Kind::note) return false;
+    if (s.kind != Kind::holds && !s.spared) return false;
     last = &s;
   }
-  return last != nullptr && last->finding.verdict == Verdict::pass;
+  return last == nullptr || last->finding.verdict == Verdict::pass;
 }
 
 std::vector<const Standing*> Assessment::excused() const {
   std::vector<const Standing*> found;
   if (goal() == nullptr || goal()->kind != Kind::untried) return found;
   for (const Standing& s : steps)
-    if (s.step->kind == StepKind::gate && s.kind != Kind::holds && s.kind != Kind::note && !s.finding.summary.empty() &&
-        !s.finding.holds())
+    if (s.step->kind == StepKind::gate && !s.spared && !s.finding.summary.empty() && !s.finding.holds())
       found.push_back(&s);
   return found;
 }
@@ -266,7 +268,7 @@ bool Assessment::gates_hold() const {
 
 std::string Assessment::danger() const {
   for (const Standing& s : steps)
-    if (!s.finding.danger.empty() && !s.finding.holds() && s.kind != Kind::note) return s.finding.danger;
+    if (!s.finding.danger.empty() && !s.finding.holds() && !s.spared) return s.finding.danger;
   return {};
 }
 

@@ -32,6 +32,7 @@ struct Standing {
   std::string next;      ///< for blocked: next action of the operator
   bool passes = false;   ///< for blocked and busy: transient, ends without p2pd
   bool impossible = false;  ///< for blocked: cannot be fixed with this hardware
+  bool spared = false;      ///< an alternative that is in place does without this gate
 
   bool is_failing() const {
     return kind == Kind::fixable || kind == Kind::busy || kind == Kind::pending || kind == Kind::blocked;
@@ -73,8 +74,8 @@ struct Assessment {
   /// Derives the state of the goal from the gates.
   void conclude();
 
-  /// True if every step in the goal's `after` holds, and the last passes: the driver's report, which nothing replaces.
-  /// Of those before it one may not apply.
+  /// True if every step in the goal's `after` holds or is spared, and the last passes: the driver's report, which
+  /// nothing replaces. Of those before it one may not apply.
   bool may_be_tried() const;
   /// Gates that fail while the goal can be tried: the driver's report excuses them until the proof.
   std::vector<const Standing*> excused() const;

@@ -110,6 +110,7 @@ constexpr PublicName kPublic[] = {
     {PublicKind::menu_word, "(recovery"},
     {PublicKind::menu_word, "Advanced"},
     {PublicKind::menu_word, "Debian"},
+    {PublicKind::menu_word, "Fedora"},
     {PublicKind::menu_word, "Firmware"},
     {PublicKind::menu_word, "GNU/Linux"},
     {PublicKind::menu_word, "GNU/Linux,"},

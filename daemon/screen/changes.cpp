@@ -2,6 +2,7 @@
 #include "screen/changes.hpp"
 
 #include <algorithm>
+#include <functional>
 
 #include "base/image_runner.hpp"
 
@@ -29,8 +30,9 @@ void ChangeTeller::tell_needs(const Step& step, Changes& changes) {
 /// Describes the fix of a failing step that waits for another step, as far as possible before that one is fixed.
 void ChangeTeller::tell_later(const Standing& standing, Changes& changes) const {
   const Step& step = *standing.step;
-  const auto settles = [&](const std::string& name) {  // is expected to make the same check pass
-    return plan_.step(name)->check == step.check && !plan_.step(name)->fix.empty();
+  const std::function<bool(const std::string&)> settles = [&](const std::string& name) {  // by the same check
+    const Step& earlier = *plan_.step(name);
+    return (earlier.check == step.check && !earlier.fix.empty()) || std::ranges::any_of(earlier.after, settles);
   };
   if (standing.finding.verdict != Verdict::fail || step.fix.empty() || std::ranges::any_of(step.after, settles)) return;
   auto told = registry_.action(step.fix)->describe(host_, step.with);

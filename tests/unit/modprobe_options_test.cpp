@@ -225,16 +225,18 @@ TEST_CASE("modprobe-options: registry keys of single GPUs have their own option"
   }
 }
 
-TEST_CASE("modprobe-options: a key for all GPUs counts for each, and is not kept beside keys of single ones") {
+TEST_CASE(
+    "modprobe-options: a key for all GPUs counts for each, but for static BAR1, and is not kept beside single ones") {
   Machine machine;
-  const Parameters old{{"module", "nvidia"}, {"registry_dwords", {{"RMForceStaticBar1", 1}}}};
-  const Parameters one{{"module", "nvidia"}, {"registry_dwords", {{"0000:01:00.0/RMForceStaticBar1", 1}}}};
+  const Parameters old{{"module", "nvidia"},
+                       {"registry_dwords", {{"RMForceStaticBar1", 1}, {"PeerMappingOverride", 1}}}};
   REQUIRE(fix.apply(machine.host, old));
-  CHECK(machine.passes(one));
+  CHECK(machine.passes({{"module", "nvidia"}, {"registry_dwords", {{"0000:01:00.0/PeerMappingOverride", 1}}}}));
+  CHECK_FALSE(machine.passes({{"module", "nvidia"}, {"registry_dwords", {{"0000:01:00.0/RMForceStaticBar1", 1}}}}));
   const Parameters two{{"module", "nvidia"}, {"registry_dwords", {{"0000:01:00.0/RMForceStaticBar1", 2}}}};
   REQUIRE(fix.apply(machine.host, two));
-  CHECK(machine.ours().find("# registry keys: 0000:01:00.0/RMForceStaticBar1=2\n") != std::string::npos);
-  CHECK(machine.ours().find("RegistryDwords=") == std::string::npos);
+  CHECK(machine.ours().find("0000:01:00.0/RMForceStaticBar1=2") != std::string::npos);
+  CHECK(machine.ours().find("NVreg_RegistryDwords=\"PeerMappingOverride=1\"") != std::string::npos);
 }
 
 TEST_CASE("modprobe-options: ForceP2P with atomics includes the one without") {

@@ -15,7 +15,8 @@ namespace p2pd::test {
 inline bool keeps_any_value(const RecordText& row) {
   constexpr decltype(row.excerpt) kWhole[] = {nullptr,       plain_excerpt,     first_line_excerpt,  cpuinfo_excerpt,
                                               iomem_excerpt, nvidia_excerpt,    modules_dep_excerpt, apt_excerpt,
-                                              dm_excerpt,    catalogue_excerpt, mounts_excerpt,      zeros_excerpt};
+                                              dm_excerpt,    catalogue_excerpt, mounts_excerpt,      zeros_excerpt,
+                                              framebuffer_excerpt};
   return std::ranges::find(kWhole, row.excerpt) != std::end(kWhole);
 }
 

@@ -15,6 +15,7 @@ namespace {
 /// RTX 5090 with builds of this major version and later: NCCL hung until both keys were set (noonghunna/club-3090,
 /// issues 873 and 875).
 constexpr int kPeerMapping = 595;
+constexpr int kPcieType = 580;  // with the mailbox, static BAR1 takes 512 MiB more from here on
 
 /// Major version, 570 of "570.86.16"; 0 if it is no version.
 int major_of(const std::string& version) {
@@ -52,10 +53,11 @@ Result<Parameters> with_driver_options(const Host& host, Parameters parameters) 
     const CatalogueEntry entry = TRY(staged_entry(TRY(catalogue(host)), parameters));
     add(parameters, "options", entry.module_options);
     const int major = major_of(entry.base_version);
+    nlohmann::json beside = nlohmann::json::object();  // what a GPU needs with static BAR1: no mailbox in its way
+    if (major >= kPcieType && !entry.registry_dwords.contains("RMPcieP2PType")) beside["RMPcieP2PType"] = 1;
+    if (major >= kPeerMapping) beside["PeerMappingOverride"] = 1;
     add(parameters, "registry_dwords",
-        TRY(with_static_bar1(
-            host, entry.registry_dwords, static_cast<std::uint32_t>(major),
-            major < kPeerMapping ? nlohmann::json::object() : nlohmann::json{{"PeerMappingOverride", 1}})));
+        TRY(with_static_bar1(host, entry.registry_dwords, static_cast<std::uint32_t>(major), beside)));
     version = entry.base_version;
     for (const auto& [key, value] : entry.registry_dwords_forbidden.items())
       if (parameters["registry_dwords"].value(key, nlohmann::json()) == value)

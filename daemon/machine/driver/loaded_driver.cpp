@@ -23,12 +23,14 @@ constexpr std::chrono::minutes kRemovalDeadline{2};  // a module that waits for 
 
 bool is_of_linux(std::string_view driver) { return std::ranges::count(kLinuxPciDrivers, driver) > 0; }
 
-/// Checks that a driver of Linux, by module, has only GPUs that take no part in P2P: a card for the display.
+/// Checks that a driver of Linux, by module, has only GPUs that take no part in P2P: a card for the display. Nova may
+/// also be loaded without any, beside nvidia, which has them.
 bool is_elsewhere(const Host& host, std::string_view module) {
   bool elsewhere = false;
   for (const PciDevice& device : pci_devices(host).value_or(std::vector<PciDevice>())) {
     if (!device.is_nvidia_gpu()) continue;
     const std::string driver = pci_driver(host, device.address);
+    if (driver == "nvidia" && module.starts_with("nova")) elsewhere = true;
     if (!is_of_linux(driver) || (driver == "nouveau") != (module == "nouveau")) continue;
     if (device.takes_part()) return false;
     elsewhere = true;

@@ -10,6 +10,7 @@
 #include "base/json_members.hpp"
 #include "base/units.hpp"
 #include "base/version.hpp"
+#include "machine/hardware/console.hpp"
 #include "machine/hardware/driver_answer.hpp"
 #include "machine/hardware/nvidia_procfs.hpp"
 #include "machine/hardware/vram.hpp"
@@ -42,24 +43,11 @@ std::uint64_t size_of(const Bar1& bar1) {
   return bar1.covers_vram() ? bar1.range->length : bar1.goal_bytes().value_or(0);
 }
 
-/// Checks for the firmware's framebuffer in BAR1, where the driver sees it: in screen_info, which the kernel keeps when
-/// another driver took the framebuffer over. Without that, a framebuffer counts for the boot VGA device.
-bool has_console(const Host& host, const Bar1& gpu) {
-  constexpr std::size_t kType = 0x0f, kBase = 0x18, kHighBase = 0x3a;  // of screen_info, the start of boot_params
-  constexpr char kVesa = 0x23, kEfi = 0x70;
-  const bool boot_vga = host.line("/sys/bus/pci/devices/" + gpu.gpu->address + "/boot_vga").value_or("") == "1";
-  const std::string info = host.files().read("/sys/kernel/boot_params/data").value_or("");
-  const auto names = host.names("/sys/class/graphics");
-  if (info.size() < kHighBase + 4)
-    return boot_vga && std::ranges::any_of(names, [](const std::string& name) { return name != "fbcon"; });
-  const auto word = [&](std::size_t at) {
-    std::uint64_t value = 0;
-    for (std::size_t i = 0; i < 4; ++i) value |= std::uint64_t{static_cast<unsigned char>(info[at + i])} << 8 * i;
-    return value;
-  };
-  const std::uint64_t base = word(kBase) | word(kHighBase) << 32;
-  const bool within = gpu.range && base >= gpu.range->first && base - gpu.range->first < gpu.range->length;
-  return base != 0 && (info[kType] == kVesa || info[kType] == kEfi) && (within || boot_vga);
+/// Reason that holds for NVIDIA's professional cards; empty: one may be a GeForce.
+std::string no_need(const Gpus& gpus) {
+  return std::ranges::any_of(gpus, [](const Bar1& gpu) { return may_be_geforce(gpu.model); })
+             ? ""
+             : "NVIDIA's own driver gives P2P between these cards as it is";
 }
 
 /// Reason why P2P over BAR1 is not in these modules, or not for these GPUs; empty: it is.
@@ -76,7 +64,7 @@ std::string no_bar1_p2p(const Host& host, const Gpus& gpus, const NvidiaVersion&
     if (static_bar1(static_cast<int>(major), static_bar1_sizes(host, gpu)) == StaticBar1::impossible)
       return fmt::format("BAR1 of {} has no room for its VRAM beside the firmware's framebuffer", address);
   }
-  return {};
+  return no_need(gpus);
 }
 
 /// Reason why the mailbox does not give these GPUs P2P; empty: it does, by reports.
@@ -85,9 +73,7 @@ std::string no_mailbox(const Gpus& gpus) {
     if (!gpu.model || gpu.model->chip != "GA102")
       return fmt::format("P2P over the mailbox works between GA102 cards only (RTX 3080 to 3090 Ti); {} is {}",
                          gpu.gpu->address, gpu.model && !gpu.model->chip.empty() ? gpu.model->chip : "another chip");
-  if (std::ranges::none_of(gpus, [](const Bar1& gpu) { return may_be_geforce(gpu.model); }))
-    return "NVIDIA's own driver gives P2P between these cards as it is";
-  return {};
+  return no_need(gpus);
 }
 
 /// True if the loaded driver gives P2P over PCIe without ForceP2P: these are not NVIDIA's own modules, which ask a
@@ -104,23 +90,29 @@ bool is_patched(const Host& host) {
   });
 }
 
+/// Checks that a key has this value in modprobe.d.
+bool is_configured(const Host& host, const char* key, int value) {
+  const Parameters wanted{{"module", "nvidia"}, {"registry_dwords", {{key, value}}}};
+  const auto options = module_options(host);
+  return options && option_states(*options, wanted).front().holds;
+}
+
 /// Keys for the mailbox: RMPcieP2PType=1 of the user's files would leave it out.
 nlohmann::json mailbox_keys(const Host& host) {
   nlohmann::json keys = {{"ForceP2P", 0x11}};
-  const Parameters bar1{{"module", "nvidia"}, {"registry_dwords", {{"RMPcieP2PType", 1}}}};
-  const auto options = module_options(host);
-  if (options && option_states(*options, bar1).front().holds) keys["RMPcieP2PType"] = 2;
+  if (is_configured(host, "RMPcieP2PType", 1)) keys["RMPcieP2PType"] = 2;
   return keys;
 }
 
 }  // namespace
 
-/// The card has whole GiB of VRAM; clients get less, and no more than the driver reports.
+/// The card has whole GiB of VRAM; clients get less, and no more than the driver reports. Before a driver tells the
+/// VRAM, the largest BAR1 is taken for it: the card has no more.
 StaticBar1Sizes static_bar1_sizes(const Host& host, const Bar1& gpu) {
-  const std::uint64_t gib = kMiB << 10;
-  const std::uint64_t vram = (gpu.vram_bytes().value_or(0) + gib - 1) / gib * gib;
+  const std::uint64_t gib = kMiB << 10, most = gpu.vram_bytes().value_or(gpu.goal_bytes().value_or(0));
+  const std::uint64_t vram = (most + gib - 1) / gib * gib;
   return {size_of(gpu), vram, gpu.told_bytes > 0 ? std::min(gpu.told_bytes, vram - kMiB) : vram - kMiB,
-          has_console(host, gpu)};
+          !firmware_console(host, gpu).empty()};
 }
 
 Result<nlohmann::json> with_static_bar1(const Host& host, nlohmann::json keys, std::uint32_t major,
@@ -129,7 +121,7 @@ Result<nlohmann::json> with_static_bar1(const Host& host, nlohmann::json keys, s
   if (is_image(host)) return keys;
   const std::vector<PciDevice> devices = TRY(pci_devices(host));
   for (const Bar1& gpu : TRY(bar1_of_gpus(host, devices, told_vram_bytes(host)))) {
-    const bool forced = gpu.carries_p2p() && gpu.vram_bytes() &&
+    const bool forced = gpu.carries_p2p() && (gpu.vram_bytes() || gpu.goal_bytes()) &&
                         static_bar1(static_cast<int>(major), static_bar1_sizes(host, gpu)) == StaticBar1::forced;
     if (!forced) continue;
     keys[device_key(gpu.gpu->address, kForceStatic)] = 1;
@@ -160,6 +152,8 @@ Result<StockP2p> stock_p2p(const Host& host, std::string_view entry) {
     found.options = {{"registry_dwords", mailbox_keys(host)}};
     std::string why = no_mailbox(gpus);
     if (why.empty() && is_patched(host)) why = "the loaded modules give P2P over BAR1: they are not NVIDIA's own";
+    if (why.empty() && major < 575 && is_configured(host, "RMForceP2PType", 2))
+      why = "RMForceP2PType=2 in /etc/modprobe.d leaves the mailbox out; remove that key to try it";
     return refused(std::move(why));
   }
   nlohmann::json keys = {{"ForceP2P", 0x11}};                                    // reads and writes

@@ -33,8 +33,8 @@ struct Bar1 {
   bool covers_vram() const;  ///< false also if either is not known
   bool converted() const { return is_converted(model, told_bytes); }
   /// Size to have: the one in force if it covers the VRAM, else the smallest supported one that does. If the
-  /// supported ones cannot be read, the smallest power of two; if the VRAM is not known, the largest. Of a converted card
-  /// whose sizes are all too small, the largest: a driver with dynamic BAR1 uses that. nullopt if there is none.
+  /// supported ones cannot be read, the smallest power of two; if the VRAM is not known, the largest. Of a converted
+  /// card whose sizes are all too small, the largest: a driver with dynamic BAR1 uses that. nullopt if there is none.
   std::optional<std::uint64_t> goal_bytes() const;
   bool must_grow() const;  ///< the size in force is less than the goal, and the driver can change that
 };

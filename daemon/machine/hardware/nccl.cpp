@@ -278,9 +278,12 @@ std::vector<NcclVariable> nccl_assignments(std::string_view line) {
 
 Result<std::vector<NcclVariable>> nccl_environment(const Host& host) {
   std::vector<NcclVariable> found;
-  for (const std::string& path : environment_files(host))
-    for (NcclVariable& variable : assignments_in(TRY(host.files().read(path)), path))
+  for (const std::string& path : environment_files(host)) {
+    const auto text = host.files().read(path);
+    if (!text && text.error().code == ErrorCode::denied) continue;  // readable by root only: doctor may run without it
+    for (NcclVariable& variable : assignments_in(TRY(Result<std::string>(text)), path))
       found.push_back(std::move(variable));
+  }
   return found;
 }
 

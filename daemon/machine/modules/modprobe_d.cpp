@@ -77,8 +77,12 @@ Dwords keys_of(std::string_view option, std::string_view value) {
   return option == kDeviceDwords ? parse_device_dwords(value) : parse_dwords(value);
 }
 
-/// Name of the key that counts for a GPU without a key of its own; empty: `key` is that one.
+/// Name of the key for all GPUs; empty: `key` is that one.
 std::string for_all_gpus(const std::string& key) { return is_device_key(key) ? key.substr(key.find('/') + 1) : ""; }
+
+/// Name of the key that counts for a GPU without a key of its own. None replaces kForceStatic of one GPU: for all, it
+/// keeps those from starting whose BAR1 is small.
+std::string in_place_of(const std::string& key) { return key.ends_with("/RMForceStaticBar1") ? "" : for_all_gpus(key); }
 
 std::string_view option_of(std::string_view key) { return is_device_key(key) ? kDeviceDwords : kRegistryDwords; }
 
@@ -281,7 +285,7 @@ std::vector<OptionState> option_states(const std::vector<ModuleOption>& options,
   }
   for (const auto& [key, value] : dwords_wanted.items()) {
     OptionState state{key, true, dword_of(value), {}, {}, false};
-    for (std::string name = key; !name.empty() && !state.configured; name = for_all_gpus(name)) {
+    for (std::string name = key; !name.empty() && !state.configured; name = in_place_of(name)) {
       const ModuleOption* registry = last(options, module, option_of(name));
       if (registry == nullptr) continue;
       if (state.source.empty()) state.source = registry->source();

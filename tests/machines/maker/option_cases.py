@@ -2,13 +2,14 @@
 """Machines whose driver stays: what its options can do, and whose options they are. Facts: tests/driver_answers.yaml."""
 
 from .cards import RTX3090, RTX4090, RTX5090
-from .cases import IVHD, QEMU_BOARD, card, epyc, guest_tree, port
+from .cases import DMAR, IVHD, QEMU_BOARD, card, epyc, guest_tree, port
 from .config_space import MIB
 from .driver_answer import answers, informations
-from .installed import installed
-from .machines import UBUNTU_GCC13, Machine
+from .installed import board, installed, loaded, modules
+from .machines import REDIRECT, UBUNTU_GCC13, Machine, host_bridge
 from .proof_cases import FIRST, SECOND, by_hand, two_5090, works
 from .stock import NOBLE, stock, ubuntu_driver
+from .topology import INTEL_XEON_PORT, PEX88096_DOWN, PEX88096_UP, Bridge, RootComplex
 
 THIRD, FOURTH = "0000:03:00.0", "0000:04:00.0"
 FAR = "the driver says CNS: its own modules ask the chipset, unless ForceP2P is set"
@@ -74,5 +75,43 @@ def guest_without_a_build():
         (), False, outlook="person")
 
 
+def four_3090(name, title, bridges=()):
+    """NVIDIA's apt repository has the same open modules as Ubuntu's, through DKMS."""
+    ports = [port(slot, card(model=RTX3090), number=n, acs=REDIRECT) for n, slot in enumerate(("01.1", "03.1", "05.1", "07.1"), 1)]
+    gpus = tuple((gpu, RTX3090) for gpu in (FIRST, SECOND, THIRD, FOURTH))
+    return Machine(name, title, "issue 2/8 (machines of the review), driver-answers.md (GA102 on stock 580)", epyc(*ports), "DMA-FQ",
+                   stock(NOBLE, "quiet splash", ubuntu_driver(NOBLE, "580.95.05", "Tue Sep 23 10:11:16 UTC 2025", UBUNTU_GCC13, "580.95.05-0ubuntu1")) | IVHD
+                   | answers(*gpus, version="580.95.05", refused=[gpu for gpu, _ in gpus], word="CNS", bridges=bridges), "iommu",
+                   "the IOMMU translates and the ports redirect; behind that, an option enables the mailbox of these cards", (), False)
+
+
+def four_behind_switch():
+    ports = [port(f"{slot:02x}.0", card(), PEX88096_DOWN, slot, acs=REDIRECT) for slot in (0, 4, 8, 12)]
+    tree = [RootComplex(0x00, host_bridge("00.0", 0x8086, 0x09a2, "Intel Corporation Ice Lake Memory Map/VT-d"),
+                        Bridge("02.0", INTEL_XEON_PORT, Bridge("00.0", PEX88096_UP, *ports, link=(4, 16)), link=(4, 16), acs=REDIRECT, number=5),
+                        numa=0, above4g=0x200000000000)]
+    gpus = tuple((f"0000:{bus:02x}:00.0", RTX4090) for bus in (3, 4, 5, 6))
+    return Machine("rtx4090-x4-switch", "Four RTX 4090 below one switch, the distribution's open driver 580",
+                   "issue 2/8 (machines of the review), field-notes.md section 2 (same switch: ACS)", tree, "DMA-FQ",
+                   stock(NOBLE, "quiet splash", ubuntu_driver(NOBLE, "580.95.05", "Tue Sep 23 10:11:16 UTC 2025", UBUNTU_GCC13, "580.95.05-0ubuntu0.24.04.1"))
+                   | DMAR | board(cpu="GenuineIntel") | answers(*gpus, version="580.95.05", refused=[gpu for gpu, _ in gpus], word="CNS"), "iommu",
+                   "the IOMMU translates, and the switch's ports redirect what need not climb to the root port", (), False)
+
+
+def runfile_by_dkms():
+    version = "580.95.05"
+    files = by_hand(NOBLE, version, "Tue Sep 23 10:11:16 UTC 2025", "quiet splash") | loaded(version, "stock") | modules(
+        NOBLE.kernel, version, "stock", "updates/dkms", suffix=NOBLE.module_suffix) | {
+        f"var/lib/dkms/nvidia/{version}/source": ("link", f"/usr/src/nvidia-{version}"),
+        f"var/lib/dkms/nvidia/{version}/{NOBLE.kernel}/x86_64/module/nvidia.ko": ""}
+    return Machine("rtx4090-x2-runfile-dkms", "Two RTX 4090, NVIDIA's runfile 580.95.05 with its open modules in DKMS",
+                   "issue 2/8 (machines of the review), field-notes.md, After ready (nvidia-installer registers with DKMS)", epyc(), "DMA-FQ",
+                   files | IVHD | answers((FIRST, RTX4090), (SECOND, RTX4090), version=version, refused=[FIRST, SECOND], word="CNS"), "iommu",
+                   "the IOMMU translates; behind that, NVIDIA's own modules refuse P2P between these cards", (), False)
+
+
 def option_cases():
-    return [guest_without_a_build(), ga102_small_bar1(), blackwell_580(), bridged(), foreign_build()]
+    return [four_3090("rtx3090-x4-stock", "Four RTX 3090, NVIDIA's open driver 580 from its repository"),
+            four_3090("rtx3090-x4-stock-bridged", "Four RTX 3090 in two NVLink pairs, NVIDIA's open driver 580 from its repository",
+                      [(FIRST, SECOND), (THIRD, FOURTH)]),
+            four_behind_switch(), runfile_by_dkms(), guest_without_a_build(), ga102_small_bar1(), blackwell_580(), bridged(), foreign_build()]
