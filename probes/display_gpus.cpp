@@ -159,8 +159,7 @@ void judge(Finding& finding, const std::vector<Gpu>& gpus, bool display_engine_i
     finding.summary = fmt::format("{}: P2P with it may copy garbage", fmt::join(words.taken, "; "));
     finding.next =
         "Plug the monitor into the board's own graphics, make that the primary display in the firmware setup (BIOS), "
-        "and power off and on. Or leave the card out, if two others remain: \"gpus: {exclude: [ADDRESS]}\" in "
-        "/etc/p2pd/p2pd.yaml.";
+        "and power off and on.";
     return;
   }
   if (!words.hidden.empty() && display_engine_in_use) {
