@@ -355,7 +355,7 @@ TEST_CASE("nccl: a line of the system's environment that keeps NCCL from P2P is 
   CHECK(machine.look().verdict == Verdict::not_applicable);
 }
 
-TEST_CASE("nccl: every line that contradicts is named at once; a file in /etc masks its name in /usr/lib") {
+TEST_CASE("nccl: every line that contradicts is named at once, a file in /etc masks its name in /usr/lib") {
   Machine machine(kSwitch);
   machine.file("etc/environment", "NCCL_P2P_DISABLE=1\n");
   machine.file(kFile, "NCCL_P2P_LEVEL=LOC\n");

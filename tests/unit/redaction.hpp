@@ -13,10 +13,10 @@ namespace p2pd::test {
 
 /// Excerpts that keep values of any name: of files without names, and of lists in quotes, which noise can open.
 inline bool keeps_any_value(const RecordText& row) {
-  constexpr decltype(row.excerpt) kWhole[] = {nullptr,       plain_excerpt,     first_line_excerpt,  cpuinfo_excerpt,
-                                              iomem_excerpt, nvidia_excerpt,    modules_dep_excerpt, apt_excerpt,
-                                              dm_excerpt,    catalogue_excerpt, mounts_excerpt,      zeros_excerpt,
-                                              framebuffer_excerpt};
+  constexpr decltype(row.excerpt) kWhole[] = {
+      nullptr,        plain_excerpt,       first_line_excerpt, cpuinfo_excerpt, iomem_excerpt,
+      nvidia_excerpt, modules_dep_excerpt, apt_excerpt,        dm_excerpt,      catalogue_excerpt,
+      mounts_excerpt, zeros_excerpt,       framebuffer_excerpt};
   return std::ranges::find(kWhole, row.excerpt) != std::end(kWhole);
 }
 
