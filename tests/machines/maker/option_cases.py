@@ -5,10 +5,10 @@ from .cards import RTX3090, RTX4090, RTX5090
 from .cases import DMAR, IVHD, QEMU_BOARD, card, epyc, guest_tree, port
 from .config_space import MIB
 from .driver_answer import answers, informations
-from .installed import board, installed, loaded, modules
+from .installed import board, installed
 from .machines import REDIRECT, UBUNTU_GCC13, Machine, host_bridge
 from .proof_cases import FIRST, SECOND, by_hand, two_5090, works
-from .stock import NOBLE, stock, ubuntu_driver
+from .stock import NOBLE, StockDriver, stock, ubuntu_driver
 from .topology import INTEL_XEON_PORT, PEX88096_DOWN, PEX88096_UP, Bridge, RootComplex
 
 THIRD, FOURTH = "0000:03:00.0", "0000:04:00.0"
@@ -100,10 +100,8 @@ def four_behind_switch():
 
 def runfile_by_dkms():
     version = "580.95.05"
-    files = by_hand(NOBLE, version, "Tue Sep 23 10:11:16 UTC 2025", "quiet splash") | loaded(version, "stock") | modules(
-        NOBLE.kernel, version, "stock", "updates/dkms", suffix=NOBLE.module_suffix) | {
-        f"var/lib/dkms/nvidia/{version}/source": ("link", f"/usr/src/nvidia-{version}"),
-        f"var/lib/dkms/nvidia/{version}/{NOBLE.kernel}/x86_64/module/nvidia.ko": ""}
+    driver = StockDriver(NOBLE, version, "Tue Sep 23 10:11:16 UTC 2025", UBUNTU_GCC13, "nvidia", {}, (), "")
+    files = stock(NOBLE, "quiet splash", driver) | {"usr/bin/nvidia-uninstall": ("program", b"")}
     return Machine("rtx4090-x2-runfile-dkms", "Two RTX 4090, NVIDIA's runfile 580.95.05 with its open modules in DKMS",
                    "issue 2/8 (machines of the review), field-notes.md, After ready (nvidia-installer registers with DKMS)", epyc(), "DMA-FQ",
                    files | IVHD | answers((FIRST, RTX4090), (SECOND, RTX4090), version=version, refused=[FIRST, SECOND], word="CNS"), "iommu",
