@@ -79,8 +79,7 @@ int driver_major(const Host& host, const Parameters& parameters) {
   std::string version = host.line(kLoadedDriver).value_or("");
   if (const auto all = catalogue(host); all && parameters.contains("entry"))
     if (const auto entry = staged_entry(*all, parameters)) version = entry->base_version;
-  const auto numbers = parse_version(version);
-  return numbers ? static_cast<int>(numbers->front()) : 0;
+  return major_of(version);
 }
 
 Result<std::vector<Gpu>> look_at_gpus(const Host& host, const std::vector<PciDevice>& devices, int driver) {
@@ -174,10 +173,7 @@ void judge(Finding& finding, const std::vector<Gpu>& gpus, bool display_engine_i
                                 fmt::join(words.facts, "; "));
 }
 
-constexpr Parameter kParameters[] = {
-    {"entry", Parameter::Type::string, false,
-     "FORK/BRANCH of the catalogue entry that will be installed, chosen or none"},
-};
+constexpr Parameter kParameters[] = {kNextEntryParameter};
 
 Result<Finding> check(const Host& host, const Parameters& parameters) {
   const std::vector<PciDevice> devices = TRY(pci_devices(host));

@@ -40,10 +40,7 @@ Gpus look_at(const std::vector<PciDevice>& devices) {
   return gpus;
 }
 
-constexpr Parameter kParameters[] = {
-    {"entry", Parameter::Type::string, false,
-     "FORK/BRANCH of the catalogue entry that will be installed, chosen or none"},
-};
+constexpr Parameter kParameters[] = {kNextEntryParameter};
 
 /// Driver that forces P2P here: the wanted build, or NVIDIA's own modules with options; empty: none.
 Result<std::string> forcing_driver(const Host& host, const Parameters& parameters) {

@@ -154,6 +154,15 @@ TEST_CASE("assess: gates that an alternative spares fail nothing where it applie
   CHECK(assessed(plan, in_place).outlook() == "provable");
   in_place.dangerous = {"room"};  // it matters to nobody now
   CHECK(assessed(plan, in_place).outlook() == "provable");
+  CHECK(assessed(plan, in_place).seen.excused().empty());
+  Facts not_yet = hopeless;  // the alternative would spare the gate, and is not in place
+  not_yet.holds = {"told", "after"};
+  REQUIRE(assessed(plan, not_yet).outlook() == "provable");
+  const Assessed early = assessed(plan, not_yet);
+  REQUIRE(early.seen.excused().size() == 1);
+  CHECK(early.seen.excused()[0]->step->id == "room");
+  not_yet.dangerous = {"room"};
+  CHECK(assessed(plan, not_yet).outlook() != "provable");
   Facts other = hopeless;
   other.unknown = {"b"};
   CHECK(assessed(plan, other).outlook() == "impossible");

@@ -100,10 +100,12 @@ struct Machine : test::MadeBus {
   StockP2p stock(std::string_view entry) {
     return see([&](const Host& host) { return stock_p2p(host, entry).value(); });
   }
+  json build_keys(const std::string& entry) {
+    const Parameters with{{"module", "nvidia"}, {"entry", entry}};
+    return see([&](const Host& host) { return with_driver_options(host, with).value()["registry_dwords"]; });
+  }
   json static_keys(int major) {
-    return see([&](const Host& host) {
-      return with_static_bar1(host, json::object(), static_cast<std::uint32_t>(major), json::object()).value();
-    });
+    return see([&](const Host& host) { return with_static_bar1(host, json::object(), major, json::object()).value(); });
   }
 
  private:
@@ -300,7 +302,13 @@ TEST_CASE("driver answers: static BAR1 is forced for the GPUs that need it, neve
   CHECK(Machine("595.45.04").card(k5090, 32, 32607).card(k5090, 32, 32607).static_keys(595) == both);
   CHECK(Machine("595.45.04").card(k3090, 32, 24576).card(k3090, 32, 24576).static_keys(595).empty());  // automatic
   CHECK(Machine("595.45.04").card(k5090, 32, 32607).card(k5090, 0, 32607).static_keys(595) ==
-        json{{"0000:01:00.0/RMForceStaticBar1", 1}});  // 256 MiB of BAR1
+        json{{"0000:01:00.0/RMForceStaticBar1", 1}});                                 // 256 MiB of BAR1
+  CHECK(static_bar1(595, {32 * test::kGiB, 0, 0, false}) == StaticBar1::impossible);  // no VRAM is known
+  // with the mailbox BAR1 would lack 512 MiB, and the GPU would not start
+  const json keys =
+      Machine("595.45.04").card(k5090, 32, 32607).card(k5090, 32, 32607).build_keys("aikitoria/595.58.03-p2p");
+  CHECK(keys.at("0000:01:00.0/RMForceStaticBar1") == 1);
+  CHECK(keys.at("0000:01:00.0/RMPcieP2PType") == 1);
   const json second{{"0000:02:00.0/RMForceStaticBar1", 1}};
   Machine console("595.45.04");
   console.card(k5090, 32, 32607).card(k5090, 32, 32607);

@@ -163,13 +163,19 @@ TEST_CASE("a rollback waits for what is busy, before it undoes anything") {
   CHECK_FALSE(world.has("live/a"));
 }
 
-TEST_CASE("a rollback that is stuck half-way is continued") {
-  World world;
-  const std::string before = world.tree();
+/// Stops a revert of two changes after the newer one; returns the tree before both.
+static std::string stop_half_way(World& world) {
+  std::string before = world.tree();
   REQUIRE(state(world.apply(plan_of({"a:live", "b:live"}))) == "idle");
   world.asked = Event::stopped;
   world.quiet_polls = 1;
   REQUIRE(state(world.revert()) == "reverting");
+  return before;
+}
+
+TEST_CASE("a rollback that is stuck half-way is continued") {
+  World world;
+  const std::string before = stop_half_way(world);
   world.fault("a", "no backup");
   CHECK(says(world.revert(), "its backup is damaged"));
   world.remove("faults/a");
@@ -179,11 +185,7 @@ TEST_CASE("a rollback that is stuck half-way is continued") {
 
 TEST_CASE("a revert over a power cut ends with a boot that has all of what was restored") {
   World world;
-  const std::string before = world.tree();
-  REQUIRE(state(world.apply(plan_of({"a:live", "b:live"}))) == "idle");
-  world.asked = Event::stopped;
-  world.quiet_polls = 1;
-  REQUIRE(state(world.revert()) == "reverting");
+  const std::string before = stop_half_way(world);
   world.boot();  // "a" is still in place
   CHECK(state(world.go_on()) == "reverting");
   CHECK(world.tree() == before);

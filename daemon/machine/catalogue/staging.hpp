@@ -28,6 +28,9 @@ inline constexpr std::string_view kNoEntry = "none";        ///< the running dri
 
 inline constexpr Parameter kEntryParameter = {"entry", Parameter::Type::string, true,
                                               "id of a catalogue entry that may be used, chosen or none"};
+/// The same, for a check that goes by the loaded driver without it.
+inline constexpr Parameter kNextEntryParameter = {"entry", Parameter::Type::string, false,
+                                                  "id of the catalogue entry that will be installed, chosen or none"};
 
 // Values of parameter `userspace`.
 inline constexpr std::string_view kKeepPackages = "keep";  ///< installed packages stay: their version is the entry's

@@ -17,12 +17,6 @@ namespace {
 constexpr int kPeerMapping = 595;
 constexpr int kPcieType = 580;  // with the mailbox, static BAR1 takes 512 MiB more from here on
 
-/// Major version, 570 of "570.86.16"; 0 if it is no version.
-int major_of(const std::string& version) {
-  const auto numbers = parse_version(version);
-  return numbers ? static_cast<int>(numbers->front()) : 0;
-}
-
 void add(Parameters& parameters, const char* key, const nlohmann::json& more) {
   nlohmann::json all = more;
   all.update(parameters.value(key, nlohmann::json::object()));
@@ -56,8 +50,7 @@ Result<Parameters> with_driver_options(const Host& host, Parameters parameters) 
     nlohmann::json beside = nlohmann::json::object();  // what a GPU needs with static BAR1: no mailbox in its way
     if (major >= kPcieType && !entry.registry_dwords.contains("RMPcieP2PType")) beside["RMPcieP2PType"] = 1;
     if (major >= kPeerMapping) beside["PeerMappingOverride"] = 1;
-    add(parameters, "registry_dwords",
-        TRY(with_static_bar1(host, entry.registry_dwords, static_cast<std::uint32_t>(major), beside)));
+    add(parameters, "registry_dwords", TRY(with_static_bar1(host, entry.registry_dwords, major, beside)));
     version = entry.base_version;
     for (const auto& [key, value] : entry.registry_dwords_forbidden.items())
       if (parameters["registry_dwords"].value(key, nlohmann::json()) == value)

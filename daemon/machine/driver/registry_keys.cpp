@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "base/units.hpp"
+#include "base/version.hpp"
 #include "machine/modules/modprobe_d.hpp"
 
 namespace p2pd {
@@ -69,6 +70,11 @@ constexpr std::string_view kExperimental[] = {"RMDisableFeatureDisablement"};
 
 }  // namespace
 
+int major_of(std::string_view version) {
+  const auto numbers = parse_version(version);
+  return numbers ? static_cast<int>(numbers->front()) : 0;
+}
+
 std::string wrong_registry_key(std::string_view key, std::string_view value, int major) {
   const auto number = kernel_number(value);
   if (!number || *number > std::numeric_limits<std::uint32_t>::max()) return "not a number: the driver ignores it";
@@ -84,7 +90,7 @@ bool is_experimental_key(std::string_view key) {
 
 StaticBar1 static_bar1(int major, const StaticBar1Sizes& sizes) {
   const auto row = std::ranges::find_if(kStaticBar1, [&](const StaticBar1Row& one) { return major >= one.first; });
-  if (row == std::end(kStaticBar1)) return StaticBar1::impossible;
+  if (row == std::end(kStaticBar1) || sizes.vram == 0) return StaticBar1::impossible;
   const auto fits = [&](std::uint64_t bytes, std::optional<std::uint64_t> more) {
     return more && sizes.bar1 >= bytes + *more * kMiB;
   };

@@ -11,6 +11,9 @@ namespace p2pd {
 // Keys of NVreg_RegistryDwords. Their values changed at driver 575, and two popular ones do nothing there. What the
 // driver makes of them is in tests/driver_answers.yaml, obtained from its own code; driver_answers_test compares.
 
+/// Major version of a driver, 570 of "570.86.16"; 0 if it is no version.
+int major_of(std::string_view version);
+
 /// Reason why `key`=`value` does not have its intended effect in a driver of this major version; empty: nothing is
 /// known against it.
 std::string wrong_registry_key(std::string_view key, std::string_view value, int major);
@@ -31,7 +34,7 @@ struct StaticBar1Sizes {
   std::uint64_t clients = 0;  ///< most of it that clients of the driver can have
   bool console = false;       ///< a framebuffer of the firmware is at the start of BAR1
 };
-/// For P2P over BAR1 alone, without the mailbox, in a driver of this major version.
+/// For P2P over BAR1 alone, without the mailbox, in a driver of this major version; `impossible` without a VRAM.
 StaticBar1 static_bar1(int major, const StaticBar1Sizes& sizes);
 
 /// What decides how a driver that says OK reaches a GPU's memory over PCIe. Keys that are not set are nullopt.

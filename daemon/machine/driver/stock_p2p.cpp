@@ -51,7 +51,7 @@ std::string no_need(const Gpus& gpus) {
 }
 
 /// Reason why P2P over BAR1 is not in these modules, or not for these GPUs; empty: it is.
-std::string no_bar1_p2p(const Host& host, const Gpus& gpus, const NvidiaVersion& driver, std::uint32_t major) {
+std::string no_bar1_p2p(const Host& host, const Gpus& gpus, const NvidiaVersion& driver, int major) {
   for (const Bar1& gpu : gpus) {
     const std::string& address = gpu.gpu->address;
     if (!gpu.model || gpu.model->architecture != "Blackwell" || gpu.model->segment == "data centre")
@@ -61,7 +61,7 @@ std::string no_bar1_p2p(const Host& host, const Gpus& gpus, const NvidiaVersion&
     if (major != 570 && major < 580)
       return fmt::format("of NVIDIA's own modules 570, 580 and later have P2P over BAR1; {} is installed",
                          driver.version);
-    if (static_bar1(static_cast<int>(major), static_bar1_sizes(host, gpu)) == StaticBar1::impossible)
+    if (static_bar1(major, static_bar1_sizes(host, gpu)) == StaticBar1::impossible)
       return fmt::format("BAR1 of {} has no room for its VRAM beside the firmware's framebuffer", address);
   }
   return no_need(gpus);
@@ -115,14 +115,13 @@ StaticBar1Sizes static_bar1_sizes(const Host& host, const Bar1& gpu) {
           !firmware_console(host, gpu).empty()};
 }
 
-Result<nlohmann::json> with_static_bar1(const Host& host, nlohmann::json keys, std::uint32_t major,
-                                        const nlohmann::json& more) {
+Result<nlohmann::json> with_static_bar1(const Host& host, nlohmann::json keys, int major, const nlohmann::json& more) {
   keys.erase(kForceStatic);
   if (is_image(host)) return keys;
   const std::vector<PciDevice> devices = TRY(pci_devices(host));
   for (const Bar1& gpu : TRY(bar1_of_gpus(host, devices, told_vram_bytes(host)))) {
     const bool forced = gpu.carries_p2p() && (gpu.vram_bytes() || gpu.goal_bytes()) &&
-                        static_bar1(static_cast<int>(major), static_bar1_sizes(host, gpu)) == StaticBar1::forced;
+                        static_bar1(major, static_bar1_sizes(host, gpu)) == StaticBar1::forced;
     if (!forced) continue;
     keys[device_key(gpu.gpu->address, kForceStatic)] = 1;
     for (const auto& [key, value] : more.items()) keys[device_key(gpu.gpu->address, key)] = value;
@@ -140,8 +139,7 @@ Result<StockP2p> stock_p2p(const Host& host, std::string_view entry) {
   const auto installed = installed_version(host);
   if (!installed) return refused("no NVIDIA driver is installed");
   found.version = installed->version;
-  const auto numbers = parse_version(installed->version);
-  const std::uint32_t major = numbers ? numbers->front() : 0;
+  const int major = major_of(installed->version);
   if (has_own_modules(host, TRY(host.line("/proc/sys/kernel/osrelease"))))
     return refused("the installed modules are p2pd's");
   if (!installed->open) return refused(fmt::format("the modules of {} are proprietary", installed->version));

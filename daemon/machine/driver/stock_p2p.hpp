@@ -38,7 +38,6 @@ StaticBar1Sizes static_bar1_sizes(const Host& host, const Bar1& gpu);
 
 /// `keys` and those that let a driver of this version map all VRAM into BAR1: RMForceStaticBar1=1, and `more` keys, for
 /// each GPU that takes part and needs it. The GPUs that it would keep from starting are in no key.
-Result<nlohmann::json> with_static_bar1(const Host& host, nlohmann::json keys, std::uint32_t major,
-                                        const nlohmann::json& more);
+Result<nlohmann::json> with_static_bar1(const Host& host, nlohmann::json keys, int major, const nlohmann::json& more);
 
 }  // namespace p2pd
