@@ -204,7 +204,7 @@ std::string shell_line(std::string_view line) {
 std::string modprobe_line(std::string_view rest) {
   if (rest.starts_with('#')) return public_comment(rest);
   const std::string_view verb = take_word(rest), module = take_word(rest);
-  const std::string begin = fmt::format("{} {}", verb, is_plain_name(module) ? module : kRemoved);
+  std::string begin = fmt::format("{} {}", verb, is_plain_name(module) ? module : kRemoved);
   if (verb.empty()) return "";
   if (verb == "options") {
     const bool closed = std::ranges::count(rest, '"') % 2 == 0;

@@ -79,9 +79,9 @@ void parse_all_reduce(std::string_view output, Other& other) {
 }
 
 /// Cause of output without figures, with what to do, if signatures.yaml knows it; else `otherwise`.
-std::string known_or(std::string_view output, std::string otherwise) {
+std::string known_or(std::string_view output, std::string_view otherwise) {
   const auto known = program_failure(output);
-  return known ? fmt::format("{}. {}", known->cause, known->fix) : otherwise;
+  return known ? fmt::format("{}. {}", known->cause, known->fix) : std::string(otherwise);
 }
 
 std::uint64_t largest_bytes(const Measurement& run) {
