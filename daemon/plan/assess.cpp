@@ -162,9 +162,8 @@ Assessment assess(const Plan& plan, const Registry& registry, const Check& check
       standing.kind = Kind::holds;
     else if (pending.contains(step.id))
       standing.kind = Kind::pending;
-    else if (spared.contains(step.id))
-      standing.kind = Kind::note;
-    else if (!std::ranges::all_of(step.where, [&](const std::string& name) { return obstacles.holds(name); }))
+    else if (spared.contains(step.id) ||
+             !std::ranges::all_of(step.where, [&](const std::string& name) { return obstacles.holds(name); }))
       standing.kind = Kind::note;
     else if ((waits || skipped) && !endangers(standing))
       standing.kind = Kind::waits;
