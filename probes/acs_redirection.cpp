@@ -11,6 +11,8 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
+#include <optional>
 #include <utility>
 
 #include "base/probe.hpp"
@@ -54,9 +56,7 @@ struct Asked {
   std::vector<std::string> ports;
   std::string release;  ///< of that kernel
 
-  bool covers(const AcsPort& port) const {
-    return !port.redirects() || std::ranges::find(ports, port.address) != ports.end();
-  }
+  bool names(const AcsPort& port) const { return std::ranges::find(ports, port.address) != ports.end(); }
 };
 
 Asked asked_of(const Host& host) {
@@ -78,34 +78,39 @@ std::string next_step(const std::vector<AcsPort>& ports, const Asked& asked, boo
   return next;
 }
 
-void judge(Finding& finding, const std::vector<AcsPort>& ports, const Asked& asked, bool asked_suffices) {
-  const auto redirecting = std::ranges::count_if(ports, &AcsPort::redirects);
-  const bool of_switch =
-      std::ranges::any_of(ports, [](const AcsPort& port) { return port.redirects() && port.of_switch; });
+/// `only`: of the ports that redirect, those alone that the running kernel was asked to clear (true), or the others.
+void judge(Finding& finding, const std::vector<AcsPort>& ports, const Asked& asked, std::optional<bool> only) {
+  std::vector<AcsPort> redirecting;
+  std::ranges::copy_if(ports, std::back_inserter(redirecting),
+                       [&](const AcsPort& port) { return port.redirects() && (!only || *only == asked.names(port)); });
   std::vector<std::string> unreadable;
   for (const AcsPort& port : ports)
     if (!port.readable) unreadable.push_back(port.address);
-  if (redirecting > 0) {
-    const bool ignored = std::ranges::all_of(ports, [&](const AcsPort& port) { return asked.covers(port); });
-    finding.verdict = ignored && asked_suffices ? Verdict::pass : Verdict::fail;
-    finding.summary =
-        fmt::format("{} of {} ports at which GPU pairs part redirect peer traffic: {}", redirecting, ports.size(),
-                    of_switch ? "it leaves the switch, up to the root port and back"
-                              : "it goes through the IOMMU, where there is one");
-    if (ignored) finding.summary += fmt::format("; Linux {} left it despite pci=disable_acs_redir", asked.release);
-    if (!finding.holds()) finding.next = next_step(ports, asked, ignored);
+  if (!redirecting.empty()) {
+    const bool of_switch = std::ranges::any_of(redirecting, &AcsPort::of_switch);
+    const bool left = std::ranges::all_of(redirecting, [&](const AcsPort& port) { return asked.names(port); });
+    finding.verdict = Verdict::fail;
+    finding.summary = fmt::format("{} of {} ports at which GPU pairs part redirect peer traffic: {}",
+                                  redirecting.size(), ports.size(),
+                                  of_switch ? "it leaves the switch, up to the root port and back"
+                                            : "it goes through the IOMMU, where there is one");
+    if (left) finding.summary += fmt::format("; Linux {} left it despite pci=disable_acs_redir", asked.release);
+    finding.next = next_step(ports, asked, left);
   } else if (!unreadable.empty()) {
     finding.summary = fmt::format("ACS control is not readable for this user at {}", fmt::join(unreadable, ", "));
     finding.next = "Run p2pctl doctor as root: root can read it.";
   } else {
     finding.verdict = Verdict::pass;
-    finding.summary = fmt::format("none of the {} ports between GPU pairs redirects", ports.size());
+    const char* others = std::ranges::none_of(ports, &AcsPort::redirects) ? ""
+                         : *only                                          ? " despite the kernel's argument"
+                                 : ", but for those that the kernel was asked to clear";
+    finding.summary = fmt::format("none of the {} ports between GPU pairs redirects{}", ports.size(), others);
   }
 }
 
 constexpr Parameter kParameters[] = {
-    {"asked_suffices", Parameter::Type::boolean, false,
-     "pass a port that redirects although the running kernel was asked to clear that"},
+    {"asked", Parameter::Type::boolean, false,
+     "look only at ports that the running kernel was asked to clear (true), or only at others (false)"},
 };
 
 Result<Finding> check(const Host& host, const Parameters& parameters) {
@@ -126,7 +131,9 @@ Result<Finding> check(const Host& host, const Parameters& parameters) {
                           ? "fewer than two NVIDIA GPUs on the PCI bus"
                           : "no port between the GPUs is visible here: a virtual machine has them on its host";
   } else {
-    judge(finding, ports, asked_of(host), parameters.value("asked_suffices", false));
+    std::optional<bool> only;
+    if (parameters.contains("asked")) only = parameters.at("asked").get<bool>();
+    judge(finding, ports, asked_of(host), only);
   }
   return finding;
 }

@@ -131,11 +131,16 @@ TEST_CASE("acs-redirection: a kernel that leaves what the firmware set despite i
   CHECK(finding.verdict == Verdict::fail);
   CHECK(contains(finding.summary, "Linux 6.11.0-26-generic left it despite pci=disable_acs_redir"));
   CHECK(contains(finding.next, "setpci"));
-  CHECK(bus.look(kAcsRedirection, {{"asked_suffices", true}}).verdict == Verdict::pass);
+  CHECK(bus.look(kAcsRedirection, {{"asked", true}}).verdict == Verdict::fail);
+  CHECK(bus.look(kAcsRedirection, {{"asked", false}}).verdict == Verdict::pass);
   bus.file("proc/cmdline", "ro pci=disable_acs_redir=0000:02:00.0\n");  // one port of two
-  finding = bus.look(kAcsRedirection, {{"asked_suffices", true}});
+  CHECK(contains(bus.look(kAcsRedirection, {{"asked", true}}).summary, "1 of 2 ports"));
+  finding = bus.look(kAcsRedirection, {{"asked", false}});
   CHECK(finding.verdict == Verdict::fail);
+  CHECK(contains(finding.summary, "1 of 2 ports"));
   CHECK(contains(finding.next, "\"pci=disable_acs_redir=0000:02:00.0;0000:02:01.0\""));
+  bus.file("proc/cmdline", "ro quiet\n");
+  CHECK(bus.look(kAcsRedirection, {{"asked", true}}).verdict == Verdict::pass);
   CHECK(contains(finding.next, "Linux 6.11.0-26-generic may leave what the firmware set"));
 }
 
