@@ -165,6 +165,7 @@ class Machine(Guest):
     def arm(self, verb="apply", delay_s=7200):
         """Runs p2pctl until a trial entry is armed and a restart is announced, which is late: there is time for an event before it."""
         self.wait_boot()
+        self.run("systemctl stop p2pd-worker.service || true")  # it reads the configuration when it starts
         self.run(f"sed -i 's/^reboot_delay_s: .*/reboot_delay_s: {delay_s}/' /etc/p2pd/p2pd.yaml")
         self.run(f"p2pctl {verb} --no-block")
         self.wait_until(lambda: self.status()["state"] == "rebooting", "no restart is due")
