@@ -180,8 +180,7 @@ void judge(Finding& finding, const std::vector<Case>& gpus, bool attainable) {
     if (count == 0) continue;
     if (count > 1) finding.summary += fmt::format(", and {} more like it", count - 1);
     finding.summary += fmt::format(": {}", cause.says);
-    if (finding.verdict == Verdict::fail)
-      finding.summary += "; peers reach VRAM through BAR1 only, all of it mapped at once";
+    if (finding.verdict == Verdict::fail) finding.summary += "; P2P over BAR1 maps all VRAM at once";
     if (!finding.holds()) finding.next = cause.next;
     const auto build = std::ranges::find_if(gpus, [](const Case& gpu) { return gpu.dynamic != nullptr; });
     if (cause.name == "converted" && build != gpus.end())

@@ -127,7 +127,8 @@ void judge_other(Finding& finding, const std::string& loader) {
            "Add the kernel arguments as this distribution does (\"grubby --update-kernel=ALL --args=...\"), "
            "reboot.");
   else
-    refuse(finding, loader + " boots this host, and cannot try an entry once", std::string(kSystemdByHand));
+    refuse(finding, loader + " boots this host, and p2pd can try an entry once with GRUB only",
+           std::string(kSystemdByHand));
 }
 
 Result<Finding> check(const Host& host, const Parameters&) {

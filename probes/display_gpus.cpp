@@ -159,6 +159,10 @@ void judge(Finding& finding, const std::vector<Gpu>& gpus, bool display_engine_i
     finding.next =
         "Plug the monitor into the board's own graphics, make that the primary display in the firmware setup (BIOS), "
         "and power off and on.";
+    if (const auto rest = std::ranges::count_if(gpus, &Gpu::needed) - std::ssize(words.taken); rest >= 2)
+      finding.next +=
+          fmt::format(" The other {} GPUs need no such change if {} left out: \"gpus: {{exclude: [...]}}\".", rest,
+                      words.taken.size() == 1 ? "this one is" : "these are");
     return;
   }
   if (!words.hidden.empty() && display_engine_in_use) {

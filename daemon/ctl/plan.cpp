@@ -75,7 +75,7 @@ void print_change(const Change& change, bool reboot, const Host& host) {
 const char* verdict_text(const PlanPreview& all) {
   if (all.blocked) return "Blocked: nothing is changed until the points above are settled.";
   if (all.outlook == Outlook::provable)
-    return all.changes ? "p2pctl apply proves P2P first; only where that fails are these changes made."
+    return all.changes ? "p2pctl apply proves P2P first; where that passes, only upkeep is changed."
                        : "p2pctl apply proves P2P; there is nothing to change.";
   return all.changes ? "p2pctl apply makes these changes; p2pctl revert undoes them." : "Nothing to do.";
 }

@@ -116,7 +116,7 @@ void print_excused(const PlanPreview& all) {
   for (const Standing* one : all.seen.excused()) {
     rows.push_back({mark(one->finding.verdict),
                     shortened(fmt::format("{}: {}", one->step->id, one->finding.summary), 2 * kScreen)});
-    if (!one->step->why.empty()) rows.push_back({"", paint(Colour::dim, shortened(one->step->why, 2 * kScreen))});
+    if (!one->step->why.empty()) rows.push_back({"", paint(Colour::dim, shortened(one->step->why, 3 * kScreen))});
   }
   print_table(rows);
 }
@@ -131,13 +131,22 @@ void print_warnings(const PlanPreview& all) {
   print_table(rows);
 }
 
+/// "changes nothing", "changes only nccl"
+std::string after_proof(const PlanPreview& all) {
+  std::vector<std::string> names;
+  for (const Preview& preview : all.steps)
+    if (preview.standing.step->kind == StepKind::upkeep && !preview.changes.made.empty())
+      names.push_back(preview.standing.step->id);
+  return names.empty() ? "changes nothing" : fmt::format("changes only {}", fmt::join(names, ", "));
+}
+
 std::string next_text(const PlanPreview& all) {
   const std::string apply = apply_command(all.plan);
   switch (all.outlook) {
     case Outlook::ready:
     case Outlook::impossible: return "";
     case Outlook::limited: return all.seen.goal()->finding.next;
-    case Outlook::provable: return apply + "   (proves it; changes nothing where it passes)";
+    case Outlook::provable: return apply + fmt::format("   (proves it; {} where it passes)", after_proof(all));
     default: break;
   }
   if (!all.blocked) return apply + "   (\"p2pctl plan\" shows the changes)";

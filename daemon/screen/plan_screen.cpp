@@ -73,13 +73,19 @@ std::string joined(const std::vector<std::string>& summaries) {
   return text;
 }
 
+/// True for upkeep of a machine on which only the proof is missing: that comes after the proof.
+bool follows_the_proof(const PlanPreview& all, const Preview& preview) {
+  return all.outlook == Outlook::provable && preview.standing.step->kind == StepKind::upkeep;
+}
+
 /// Changes by topic, in the order of the first change of each.
 class Changed {
  public:
   explicit Changed(const PlanPreview& all) {
     for (const Preview& preview : all.steps)
       for (const Change& change : preview.changes.made)
-        add(change, *all.registry.action(change.step->fix), all.reboots_for(preview, change));
+        if (!follows_the_proof(all, preview))
+          add(change, *all.registry.action(change.step->fix), all.reboots_for(preview, change));
   }
 
   Rows rows() const {
@@ -90,8 +96,7 @@ class Changed {
     for (const std::string& cost : costs_)
       rows.push_back({paint(Colour::yellow, "security"), shortened(cost, 2 * kLine)});
     const std::size_t shown = notes_.size() <= kNotes ? notes_.size() : kNotes - 1;
-    for (std::size_t i = 0; i < shown; ++i)
-      rows.push_back({"note", shortened(notes_[i], notes_.size() == 1 ? 2 * kLine : kLine)});
+    for (std::size_t i = 0; i < shown; ++i) rows.push_back({"note", shortened(notes_[i], 2 * kLine)});
     if (shown < notes_.size()) rows.push_back({"", fmt::format("{} more: p2pctl plan --diff", notes_.size() - shown)});
     return rows;
   }
@@ -133,21 +138,22 @@ class Changed {
   std::vector<std::string> costs_, notes_;
 };
 
-/// Steps that are fixed if `trial`, which is tried first, does not help.
-std::vector<std::string> steps_after(const Plan& plan, const Step& trial) {
-  std::vector<std::string> names;
-  for (const Step& step : plan.steps)
-    if (std::ranges::find(step.after, trial.id) != step.after.end()) names.push_back(step.id);
-  return names;
+/// "; then you: bar1-room: Update the vBIOS ...", "; then fix driver", or nothing.
+std::string then_text(const Otherwise& otherwise) {
+  if (!otherwise.obstacle.empty()) return "; then you: " + shortened(otherwise.obstacle, 2 * kLine);
+  return otherwise.steps.empty() ? "" : fmt::format(", then fix {}", fmt::join(otherwise.steps, ", "));
 }
 
-/// Alternatives, in the order of the trials.
-Rows fallback_rows(const PlanPreview& all) {
+/// Alternatives, in the order of the trials. `first`: what a person must do anyway where the proof fails.
+Rows fallback_rows(const PlanPreview& all, const std::string& first) {
   Rows rows;
   for (const Preview& preview : all.steps)
-    if (const Step& step = *preview.standing.step; step.first && !preview.changes.made.empty())
-      rows.push_back({paint(Colour::blue, "fallback"), fmt::format("if the proof fails: undo {}, then fix {}", step.id,
-                                                                   fmt::join(steps_after(all.plan, step), ", "))});
+    if (const Step& step = *preview.standing.step; step.first && !preview.changes.made.empty()) {
+      const Otherwise then = if_the_proof_fails(all, &step);
+      rows.push_back({paint(Colour::blue, "fallback"),
+                      fmt::format("if the proof fails: undo {}{}", step.id,
+                                  !first.empty() && then.obstacle == first ? "" : then_text(then))});
+    }
   for (const Step& step : all.plan.steps) {
     if (step.kind != StepKind::alternative || step.tried != Tried::no) continue;
     const auto now = all.registry.probe(step.check)->check(all.host, step.with);
@@ -161,14 +167,26 @@ Rows fallback_rows(const PlanPreview& all) {
   return rows;
 }
 
-/// Steps that are checked again after the changes.
-std::vector<std::string> later(const PlanPreview& all) {
-  std::vector<std::string> names;
-  for (const Preview& preview : all.steps)
-    if (preview.changes.made.empty() && preview.standing.kind == Standing::Kind::waits &&
-        preview.standing.finding.verdict == Verdict::fail && preview.standing.step->is_fixable())
-      names.push_back(preview.standing.step->id);
-  return names;
+/// Steps that are checked again after the changes; of those that are fixed by what they need, the changes.
+Rows later_rows(const PlanPreview& all) {
+  std::vector<std::string> checked;
+  std::map<std::string, std::vector<std::string>> changed;  // steps by changes
+  for (const Preview& preview : all.steps) {
+    const Step& step = *preview.standing.step;
+    if (!preview.changes.made.empty() || preview.standing.kind != Standing::Kind::waits ||
+        preview.standing.finding.verdict != Verdict::fail || !step.is_fixable())
+      continue;
+    const std::string changes = step.fix.empty() ? joined(if_it_still_fails(all, step).changes) : "";
+    (changes.empty() ? checked : changed[changes]).push_back(step.id);
+  }
+  Rows rows;
+  if (!checked.empty())
+    rows.push_back(
+        {"later", shortened(fmt::format("checked again, fixed where needed: {}", fmt::join(checked, ", ")), kLine)});
+  for (const auto& [changes, steps] : changed)
+    rows.push_back(
+        {"later", shortened(fmt::format("if {} still fails: {}", fmt::join(steps, " or "), changes), 3 * kLine)});
+  return rows;
 }
 
 std::string heading(const PlanPreview& all) {
@@ -178,18 +196,28 @@ std::string heading(const PlanPreview& all) {
   if (all.outlook == Outlook::ready && all.seen.goal() != nullptr) proof = "P2P is proven on this boot; ";
   if (all.outlook == Outlook::limited) proof = "P2P is proven for less than the plan wants; ";
   if (!all.changes) return proof.empty() ? "Nothing to do." : proof + "nothing to change.";
-  return proof + (all.outlook == Outlook::provable ? "only if that fails, it will" : "p2pctl apply will");
+  if (all.outlook != Outlook::provable) return proof + "p2pctl apply will";
+  if (Changed(all).rows().empty()) return proof + "it changes nothing before.";
+  const std::string first = if_the_proof_fails(all, nullptr).obstacle;
+  return proof + (first.empty() ? "only if that fails, it will" : "if that fails: you, then p2pd:");
 }
 
 Rows change_rows(const PlanPreview& all) {
   Rows rows = Changed(all).rows();
   if (const auto ended = ends(all.seen); !ended.empty())
     rows.push_back({paint(Colour::yellow, "ends"), shortened(fmt::format("{}", fmt::join(ended, ", ")), 2 * kLine)});
-  if (const auto names = later(all); all.changes && !names.empty())
-    rows.push_back(
-        {"later", shortened(fmt::format("checked again, fixed where needed: {}", fmt::join(names, ", ")), kLine)});
+  if (all.changes) std::ranges::move(later_rows(all), std::back_inserter(rows));
+  for (const Preview& preview : all.steps)
+    for (const Change& change : preview.changes.made)
+      if (follows_the_proof(all, preview))
+        rows.push_back(
+            {"after", shortened(fmt::format("where the proof passes: {}", change.description.summary), kLine)});
+  const std::string first =
+      all.outlook == Outlook::provable ? if_the_proof_fails(all, nullptr).obstacle : std::string();
+  if (!first.empty())
+    rows.push_back({paint(Colour::yellow, "you"), "if the proof fails: " + shortened(first, 2 * kLine)});
   const bool proves = all.outlook == Outlook::provable || all.outlook == Outlook::fixable;
-  if (proves && !all.blocked) std::ranges::move(fallback_rows(all), std::back_inserter(rows));
+  if (proves && !all.blocked) std::ranges::move(fallback_rows(all, first), std::back_inserter(rows));
   if (!all.changes && !proves) return rows;
   const std::string time =
       all.time.count() == 0 ? "" : fmt::format("; about {} min without them and downloads", all.time.count());

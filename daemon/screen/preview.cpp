@@ -15,7 +15,49 @@ Effect effect_of(const Step& step, const Registry& registry) {
   return step.fix.empty() ? Effect::live : registry.action(step.fix)->effect;
 }
 
+Otherwise otherwise_of(const PlanPreview& all, const Plan& plan, const Assessment& seen) {
+  Otherwise then;
+  if (const auto people = seen.for_a_person(); !people.empty() && people.front() != seen.goal()) {
+    const std::string& next = people.front()->next;
+    then.obstacle =
+        fmt::format("{}: {}", people.front()->step->id, next.empty() ? people.front()->finding.summary : next);
+  }
+  ChangeTeller teller(plan, all.registry, all.host, seen);
+  for (const Standing& s : seen.steps) {
+    const auto now = std::ranges::find(all.seen.steps, s.step->id, [](const Standing& one) { return one.step->id; });
+    const bool fixed = now != all.seen.steps.end() && now->is_failing() && all.outlook == Outlook::fixable;
+    if (s.kind != Standing::Kind::fixable || !s.step->is_gate() || fixed) continue;
+    then.steps.push_back(s.step->id);
+    for (const Change& change : teller.tell(s).made) then.changes.push_back(change.description.summary);
+  }
+  return then;
+}
+
 }  // namespace
+
+Otherwise if_the_proof_fails(const PlanPreview& all, const Step* trial) {
+  Plan plan = all.plan;
+  for (Step& step : plan.steps)
+    if (trial != nullptr && step.id == trial->id) step.tried = Tried::ineffective;
+  Assessment seen = trial == nullptr ? all.seen : assess(plan, all.registry, all.host);
+  Finding refuted;
+  refuted.verdict = Verdict::fail;
+  refuted.summary = "the proof failed";
+  if (seen.goal() != nullptr) seen.judge_goal(refuted);
+  return otherwise_of(all, plan, seen);
+}
+
+Otherwise if_it_still_fails(const PlanPreview& all, const Step& step) {
+  const Assessment seen = assess(all.plan, all.registry, [&](const Step& one) {
+    const auto now = std::ranges::find(all.seen.steps, one.id, [](const Standing& s) { return s.step->id; });
+    Finding held;
+    held.verdict = Verdict::pass;
+    if (one.id != step.id && now != all.seen.steps.end() && now->is_failing()) return held;
+    const Result<Finding> finding = all.registry.probe(one.check)->check(all.host, one.with);
+    return finding ? *finding : unknown(finding.error());
+  });
+  return otherwise_of(all, all.plan, seen);
+}
 
 bool PlanPreview::reboots_for(const Preview& preview, const Change& change) const {
   return change.step == preview.standing.step && effect_of(*change.step, registry) == Effect::reboot;
@@ -46,7 +88,8 @@ std::string reboots_text(const Reboots& reboots) { return (reboots.most == 0 ? "
 std::vector<Obstruction> obstructions(const PlanPreview& all) {
   std::vector<Obstruction> found;
   for (const Preview& preview : all.steps) {
-    if (!preview.blocked()) continue;
+    const bool open = all.outlook == Outlook::impossible && preview.standing.finding.verdict == Verdict::unknown;
+    if (!preview.blocked() || open) continue;
     auto same = std::ranges::find(found, preview.next(), &Obstruction::next);
     if (same == found.end()) same = found.insert(same, {{}, preview.obstacle(), preview.next()});
     same->steps.push_back(&preview);

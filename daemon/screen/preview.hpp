@@ -40,6 +40,17 @@ struct PlanPreview {
 
 PlanPreview preview_of(const Plan& plan, const Registry& registry, const Host& host, const Assessment& seen);
 
+/// What apply does where something that it hopes for does not come true.
+struct Otherwise {
+  std::vector<std::string> changes;  ///< summaries
+  std::vector<std::string> steps;    ///< gates that p2pd then fixes
+  std::string obstacle;              ///< what a person must do before, "STEP: next"; empty: nothing
+};
+/// Next changes if the proof fails, with the alternative `trial` undone if there is one.
+Otherwise if_the_proof_fails(const PlanPreview& all, const Step* trial);
+/// Changes for `step`, which waits and fails, if it still fails once the steps before it are fixed.
+Otherwise if_it_still_fails(const PlanPreview& all, const Step& step);
+
 /// "sudo p2pctl apply", with the name of a plan that is not the default one.
 std::string apply_command(const Plan& plan);
 

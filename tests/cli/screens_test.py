@@ -41,7 +41,7 @@ FIRST = {
     "rtx4090-x2-uki": "Add iommu=pt pci=disable_acs_redir=0000:00:01.1;0000:00:03.1 to /etc/kernel/cmdline",
     "rtx5090-x3-display": "says OK, but these checks fail: ✗ display: 0000:01:00.0 drives card0-DP-1",
     "rtxpro6000-x4-iommu-acs": "An IOMMU that translates answers with faults or zeros",
-    "rtx3090-rtx4090-driver-ok": "Keep the cards of one generation", "ubuntu26-rtx4090-x2-nova": "(1 reboot)",
+    "rtx3090-rtx4090-driver-ok": "Use two cards of one generation", "ubuntu26-rtx4090-x2-nova": "(1 reboot)",
     "rtx4090-x2-first-day": "one visit", "rtx5090-x2-xid79": "Power the machine off and on", "ubuntu24-hwe-desktop-rtx4090-x2": "(1 reboot)",
 }
 SHOWN, READY = "rtx4090-x2-first-day", "rtx4090-x2-healthy"  # in README.md

@@ -275,7 +275,7 @@ TEST_CASE("PCI cases: ACS") {
        {{&kAcsRedirection, Verdict::pass, "none of the 2 ports"}}},
       {"acsctl-grep-redirect-on",
        slots({0x1d, 0, 0x1d, 0x01}),
-       {{&kAcsRedirection, Verdict::fail, "2 of 4 ports at which GPU pairs part redirect",
+       {{&kAcsRedirection, Verdict::fail, "ACS redirect is enabled on 2 of 4 ports",
          "disable_acs_redir=0000:00:01.0;0000:00:03.0"}}},
   });
   MadeBus bus;

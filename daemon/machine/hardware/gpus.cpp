@@ -148,7 +148,7 @@ std::optional<GenerationProblem> generation_problem(const std::vector<GpuAt>& gp
       "mixed-generations",
       fmt::format("cards of {}: the CUDA library gives peer access within one generation only", names),
       odd != gpus.end() ? fmt::format(kLeaveOut, odd->address)
-                        : "Keep the cards of one generation in this machine; models of one generation may differ.",
+                        : "Use two cards of one generation; models of one generation may differ.",
       !enough};
 }
 
