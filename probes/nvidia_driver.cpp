@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// nvidia-driver: one NVIDIA driver is installed, it drives every GPU, and it is of a kind that can give P2P.
+// nvidia-driver: one NVIDIA driver is installed, it is of a kind that can give P2P, and no guest has a GPU.
 // Installed by packages or by NVIDIA's runfile, not by both: each overwrites the other's files at every upgrade.
 // Between GeForce cards neither the proprietary modules nor those of a distribution's packages give P2P; only patched
 // open ones do, beside the packages or with a runfile, and NVIDIA's own between RTX 50 cards,
@@ -191,7 +191,7 @@ Result<Finding> check(const Host& host, const Parameters&) {
 extern const Probe kNvidiaDriver;
 const Probe kNvidiaDriver = {
     .id = "nvidia-driver",
-    .asserts = "one NVIDIA driver is installed, drives every GPU, and is of a kind that can give P2P",
+    .asserts = "one NVIDIA driver is installed, and is of a kind that can give P2P; no guest has a GPU",
     .check = check,
 };
 

@@ -177,7 +177,10 @@ Rows later_rows(const PlanPreview& all) {
         preview.standing.finding.verdict != Verdict::fail || !step.is_fixable())
       continue;
     const std::string changes = step.fix.empty() ? joined(if_it_still_fails(all, step).changes) : "";
-    (changes.empty() ? checked : changed[changes]).push_back(step.id);
+    if (!changes.empty())
+      changed[changes].push_back(step.id);
+    else if (!step.fix.empty())
+      checked.push_back(step.id);
   }
   Rows rows;
   if (!checked.empty())

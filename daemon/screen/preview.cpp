@@ -52,11 +52,14 @@ Otherwise if_it_still_fails(const PlanPreview& all, const Step& step) {
     const auto now = std::ranges::find(all.seen.steps, one.id, [](const Standing& s) { return s.step->id; });
     Finding held;
     held.verdict = Verdict::pass;
-    if (one.id != step.id && now != all.seen.steps.end() && now->is_failing()) return held;
+    if (one.id != step.id && now != all.seen.steps.end() && now->finding.verdict == Verdict::fail) return held;
     const Result<Finding> finding = all.registry.probe(one.check)->check(all.host, one.with);
     return finding ? *finding : unknown(finding.error());
   });
-  return otherwise_of(all, all.plan, seen);
+  Otherwise then = otherwise_of(all, all.plan, seen);
+  for (const Preview& preview : all.steps)  // what is changed in any case
+    for (const Change& change : preview.changes.made) std::erase(then.changes, change.description.summary);
+  return then;
 }
 
 bool PlanPreview::reboots_for(const Preview& preview, const Change& change) const {

@@ -253,6 +253,10 @@ TEST_CASE("driver answers: the mailbox needs no room in BAR1, and GA102 on every
   pt.file("etc/modprobe.d/p2p.conf", "options nvidia NVreg_RegistryDwords=\"ForceP2P=0x11;RMPcieP2PType=1\"\n");
   CHECK(pt.card(k3090, 32).card(k3090, 32).stock(kStockMailboxEntry).options["registry_dwords"] ==
         json{{"ForceP2P", 0x11}, {"RMPcieP2PType", 2}});
+  Machine built(/*version=*/"580.105.08");  // the same keys, and a version of which there is a patched build
+  built.file("etc/modprobe.d/p2p.conf", "options nvidia NVreg_RegistryDwords=\"ForceP2P=0x11;RMPcieP2PType=1\"\n");
+  const std::string why_not = built.card(k3090, 32).card(k3090, 32).stock(kStockMailboxEntry).why_not;
+  CHECK(why_not.find("a patched build") != why_not.npos);
 }
 
 TEST_CASE("driver answers: a driver that says OK without ForceP2P is not NVIDIA's own, and takes no mailbox") {

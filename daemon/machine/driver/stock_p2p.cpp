@@ -10,6 +10,7 @@
 #include "base/json_members.hpp"
 #include "base/units.hpp"
 #include "base/version.hpp"
+#include "machine/catalogue/catalogue.hpp"
 #include "machine/hardware/console.hpp"
 #include "machine/hardware/driver_answer.hpp"
 #include "machine/hardware/nvidia_procfs.hpp"
@@ -25,6 +26,7 @@ namespace {
 
 using Gpus = std::vector<Bar1>;
 constexpr const char* kForceStatic = "RMForceStaticBar1";
+constexpr const char* kPatched = "the loaded modules give P2P over BAR1: they are not NVIDIA's own";
 
 /// Version of the modules that modprobe would load; of compressed ones, of those that are loaded.
 Result<NvidiaVersion> installed_version(const Host& host) {
@@ -104,6 +106,14 @@ nlohmann::json mailbox_keys(const Host& host) {
   return keys;
 }
 
+/// True if the catalogue has a patched build of this version with P2P over BAR1.
+bool has_build(const Host& host, const std::string& version) {
+  const auto all = catalogue(host);
+  return all && std::ranges::any_of(all->entries, [&](const CatalogueEntry& entry) {
+           return entry.base_version == version && entry.registry_dwords.contains("RMPcieP2PType");
+         });
+}
+
 }  // namespace
 
 /// The card has whole GiB of VRAM; clients get less, and no more than the driver reports. Before a driver tells the
@@ -149,7 +159,11 @@ Result<StockP2p> stock_p2p(const Host& host, std::string_view entry) {
   if (entry == kStockMailboxEntry) {
     found.options = {{"registry_dwords", mailbox_keys(host)}};
     std::string why = no_mailbox(gpus);
-    if (why.empty() && is_patched(host)) why = "the loaded modules give P2P over BAR1: they are not NVIDIA's own";
+    if (why.empty() && is_patched(host)) why = kPatched;
+    if (why.empty() && is_configured(host, "RMPcieP2PType", 1) && has_build(host, installed->version))
+      why =
+          "the options are those of a patched build of this version, with P2P over BAR1; remove RMPcieP2PType=1 from "
+          "/etc/modprobe.d to try the mailbox";
     if (why.empty() && major < 575 && is_configured(host, "RMForceP2PType", 2))
       why = "RMForceP2PType=2 in /etc/modprobe.d leaves the mailbox out; remove that key to try it";
     return refused(std::move(why));
@@ -158,7 +172,8 @@ Result<StockP2p> stock_p2p(const Host& host, std::string_view entry) {
   keys[major < 580 ? "RMForceP2PType" : "RMPcieP2PType"] = major < 580 ? 2 : 1;  // BAR1 in place of the mailbox
   keys = TRY(with_static_bar1(host, std::move(keys), major, nlohmann::json::object()));
   found.options = {{"options", {{"NVreg_EnableResizableBar", 1}}}, {"registry_dwords", std::move(keys)}};
-  return refused(no_bar1_p2p(host, gpus, *installed, major));
+  std::string why = no_bar1_p2p(host, gpus, *installed, major);
+  return refused(why.empty() && is_patched(host) ? kPatched : std::move(why));
 }
 
 Result<bool> is_stock_p2p_configured(const Host& host) {
