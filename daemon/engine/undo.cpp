@@ -61,6 +61,8 @@ std::optional<Restore> restore_named(const std::string& name) {
 /// True if the existing content is saved and restored on undo.
 bool is_kept(Restore restore) { return restore != Restore::discarded && restore != Restore::by_action; }
 
+std::string parent_of(const std::string& path) { return path.substr(0, std::max<std::size_t>(path.rfind('/'), 1)); }
+
 FileState::Kind kind_named(std::string_view name) {
   for (const auto kind : {FileState::Kind::regular, FileState::Kind::symlink, FileState::Kind::directory}) {
     if (to_string(kind) == name) return kind;
@@ -281,7 +283,7 @@ Result<void> UndoStore::check(const Entry& entry) const {
   if (entry.damage) return Failure(*entry.damage);
   if (!is_kept(entry.restore)) return {};
   const FileState old = TRY(before(entry));
-  const std::string parent = entry.path.substr(0, std::max<std::size_t>(entry.path.rfind('/'), 1));
+  const std::string parent = parent_of(entry.path);
   if (entry.restore == Restore::attribute || old.content.empty() || !host_.exists(parent)) return {};
   if (TRY(host_.capture(entry.path)) == old || TRY(host_.free_bytes(parent)) > old.content.size()) return {};
   return fail(ErrorCode::io,
@@ -313,6 +315,8 @@ Result<std::string> UndoStore::put_back(const Entry& entry) {
     TRY(host_.remove_tree(entry.path));
     return std::string();
   }
+  if (entry.restore == Restore::generated && !host_.exists(parent_of(entry.path)))
+    return std::string();  // of a kernel that was purged: nothing needs it
   const FileState old = TRY(before(entry));
   const FileState now = TRY(host_.capture(entry.path));
   const bool foreign = !entry.result.empty() && digest(now) != entry.result && !(now == old);

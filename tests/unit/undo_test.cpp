@@ -119,6 +119,20 @@ TEST_CASE("what somebody generated anew stays, what somebody edited is kept asid
   CHECK(content == "edited");
 }
 
+TEST_CASE("what was generated for a kernel that was purged since does not come back") {
+  Trees trees;
+  Root root = trees.root();
+  UndoStore undo = trees.open();
+  undo.begin({1, "s", "", "", {}});
+  REQUIRE(root.put("/lib/modules/6.1.0/modules.dep", file("old")));
+  REQUIRE(undo.before_change("/lib/modules/6.1.0/modules.dep", Restore::generated));
+  REQUIRE(root.put("/lib/modules/6.1.0/modules.dep", file("ours")));
+  REQUIRE(undo.note_result());
+  REQUIRE(root.remove_tree("/lib/modules/6.1.0"));
+  CHECK(undo.restore_newest().value().empty());
+  CHECK_FALSE(root.exists("/lib/modules/6.1.0"));
+}
+
 TEST_CASE("what others changed in a file that p2pd shares with them stays") {
   const std::string path = "/boot/grub/custom.cfg",
                     block = "### BEGIN p2pd trial ###\nmenuentry\n### END p2pd trial ###\n";
