@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <set>
 
@@ -169,26 +170,29 @@ Rows fallback_rows(const PlanPreview& all, const std::string& first) {
 
 /// Steps that are checked again after the changes; of those that are fixed by what they need, the changes.
 Rows later_rows(const PlanPreview& all) {
-  std::vector<std::string> checked;
-  std::map<std::string, std::vector<std::string>> changed;  // steps by changes
+  std::vector<std::string> checked, failing, changes;
   for (const Preview& preview : all.steps) {
     const Step& step = *preview.standing.step;
     if (!preview.changes.made.empty() || preview.standing.kind != Standing::Kind::waits ||
         preview.standing.finding.verdict != Verdict::fail || !step.is_fixable())
       continue;
-    const std::string changes = step.fix.empty() ? joined(if_it_still_fails(all, step).changes) : "";
-    if (!changes.empty())
-      changed[changes].push_back(step.id);
-    else if (!step.fix.empty())
+    if (!step.fix.empty()) {
       checked.push_back(step.id);
+      continue;
+    }
+    const std::vector<std::string> more = if_it_still_fails(all, step).changes;
+    if (!more.empty()) failing.push_back(step.id);
+    std::ranges::copy_if(more, std::back_inserter(changes),
+                         [&](const std::string& one) { return std::ranges::count(changes, one) == 0; });
   }
   Rows rows;
   if (!checked.empty())
     rows.push_back(
         {"later", shortened(fmt::format("checked again, fixed where needed: {}", fmt::join(checked, ", ")), kLine)});
-  for (const auto& [changes, steps] : changed)
+  if (!failing.empty())
     rows.push_back(
-        {"later", shortened(fmt::format("if {} still fails: {}", fmt::join(steps, " or "), changes), 3 * kLine)});
+        {"later",
+         shortened(fmt::format("if {} still fails: {}", fmt::join(failing, " or "), joined(changes)), 3 * kLine)});
   return rows;
 }
 
