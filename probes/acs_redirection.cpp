@@ -92,10 +92,10 @@ void judge(Finding& finding, const std::vector<AcsPort>& ports, const Asked& ask
     finding.verdict = Verdict::fail;
     finding.summary =
         fmt::format("ACS redirect is enabled on {} of {} ports between the GPUs: {}", redirecting.size(), ports.size(),
-                    of_switch == 0 ? "it goes through the IOMMU, where there is one"
+                    of_switch == 0 ? "traffic goes through the IOMMU, where there is one"
                     : of_switch == std::ssize(redirecting)
-                        ? "it leaves the switch, up to the root port and back"
-                        : "it leaves the switches, and goes through the IOMMU, where there is one");
+                        ? "traffic leaves the switch, up to the root port and back"
+                        : "traffic leaves the switches, and goes through the IOMMU, where there is one");
     if (left) finding.summary += fmt::format("; Linux {} left it despite pci=disable_acs_redir", asked.release);
     finding.next = next_step(ports, asked, left);
   } else if (!unreadable.empty()) {

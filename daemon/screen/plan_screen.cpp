@@ -196,7 +196,7 @@ Rows later_rows(const PlanPreview& all) {
   return rows;
 }
 
-std::string heading(const PlanPreview& all) {
+std::string heading(const PlanPreview& all, const std::string& first) {
   if (all.blocked) return "Then p2pctl apply will";
   std::string proof;
   if (all.outlook == Outlook::provable) proof = "p2pctl apply proves P2P; ";
@@ -205,11 +205,10 @@ std::string heading(const PlanPreview& all) {
   if (!all.changes) return proof.empty() ? "Nothing to do." : proof + "nothing to change.";
   if (all.outlook != Outlook::provable) return proof + "p2pctl apply will";
   if (Changed(all).rows().empty()) return proof + "it changes nothing before.";
-  const std::string first = if_the_proof_fails(all, nullptr).obstacle;
   return proof + (first.empty() ? "only if that fails, it will" : "if that fails: you, then p2pd:");
 }
 
-Rows change_rows(const PlanPreview& all) {
+Rows change_rows(const PlanPreview& all, const std::string& first) {
   Rows rows = Changed(all).rows();
   if (const auto ended = ends(all.seen); !ended.empty())
     rows.push_back({paint(Colour::yellow, "ends"), shortened(fmt::format("{}", fmt::join(ended, ", ")), 2 * kLine)});
@@ -219,8 +218,6 @@ Rows change_rows(const PlanPreview& all) {
       if (follows_the_proof(all, preview))
         rows.push_back(
             {"after", shortened(fmt::format("where the proof passes: {}", change.description.summary), kLine)});
-  const std::string first =
-      all.outlook == Outlook::provable ? if_the_proof_fails(all, nullptr).obstacle : std::string();
   if (!first.empty())
     rows.push_back({paint(Colour::yellow, "you"), "if the proof fails: " + shortened(first, 2 * kLine)});
   const bool proves = all.outlook == Outlook::provable || all.outlook == Outlook::fixable;
@@ -237,8 +234,10 @@ Rows change_rows(const PlanPreview& all) {
 
 void print_screen(const PlanPreview& all) {
   const bool ends_here = all.outlook == Outlook::impossible || (all.blocked && !all.changes);
+  const std::string first =  // what a person must do where the proof fails
+      all.outlook == Outlook::provable ? if_the_proof_fails(all, nullptr).obstacle : std::string();
   Rows machine = {{machine_text(all.host)}}, obstacles = all.blocked ? blocked_rows(all) : Rows(),
-       open = open_rows(all), changes = ends_here ? Rows() : change_rows(all);
+       open = open_rows(all), changes = ends_here ? Rows() : change_rows(all, first);
   const std::size_t others = 2 + (all.blocked ? 2 : 0) + (ends_here ? 0 : 2) + (all.changes ? 1 : 0);
   fit({&machine, &obstacles, &open, &changes}, kLines - others);
   fmt::print("{}: {}\n", paint(Colour::bold, all.plan.name), all.plan.title);
@@ -252,7 +251,7 @@ void print_screen(const PlanPreview& all) {
   }
   print_table(open);
   if (ends_here) return;
-  fmt::print("\n{}\n", paint(Colour::bold, heading(all)));
+  fmt::print("\n{}\n", paint(Colour::bold, heading(all, first)));
   print_table(changes);
   if (all.changes) fmt::print("Undo: p2pctl revert.  Details: p2pctl plan --diff\n");
 }
