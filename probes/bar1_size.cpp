@@ -56,8 +56,7 @@ constexpr std::array<Cause, 19> kCauses = {{
     {"vbios", Verdict::fail, "the card has no Resizable BAR capability: its vBIOS is too old", kUpdateVbios},
     {"vbios_sizes", Verdict::fail, "the chip supports enough, but its vBIOS offers only smaller sizes", kUpdateVbios},
     {"converted", Verdict::fail, "it was converted to more VRAM than its largest BAR1",
-     "Use cards with the memory that their maker gave them. If two other cards are enough, leave this one out: \"gpus: "
-     "{exclude: [ADDRESS]}\" in /etc/p2pd/p2pd.yaml."},
+     "Use cards with the memory that their maker gave them."},
     {"unreadable", Verdict::fail, "the reason is not readable for this user",
      "Run p2pctl doctor as root: only root can read the reason."},
     {"bar1_unknown", Verdict::unknown, "the size of BAR1 is not readable",
@@ -235,7 +234,12 @@ Result<Finding> check(const Host& host, const Parameters& parameters) {
     finding.verdict = Verdict::not_applicable;
     finding.summary = "no NVIDIA GPU on the PCI bus";
   } else {
-    judge(finding, gpus, parameters.value("attainable", false));
+    const bool attainable = parameters.value("attainable", false);
+    judge(finding, gpus, attainable);
+    for (const Case& gpu : gpus)
+      if (const Cause& cause = cause_of(gpu); verdict_of(cause, attainable) == Verdict::fail && gpu.above.whole)
+        finding.in_the_way[gpu.gpu->address] =
+            fmt::format("BAR1 does not cover its VRAM: {}. {}", cause.says, cause.next);
     finding.impossible = finding.verdict == Verdict::fail && too_few_left(gpus);
   }
   return finding;
@@ -249,6 +253,7 @@ const Probe kBar1Size = {
     .asserts = "BAR1 of every GeForce GPU covers its VRAM",
     .parameters = kParameters,
     .check = check,
+    .judges_each_gpu = true,
     .skip_on_image = true,
 };
 

@@ -123,9 +123,9 @@ nlohmann::json facts_of(const Gpu& gpu) {
 }
 
 struct Words {
-  std::vector<std::string> taken;   ///< needed GPUs with a display or the console, and its name
-  std::vector<std::string> facts;   ///< worth reporting, no fault
-  std::vector<std::string> hidden;  ///< needed GPUs with invisible outputs
+  std::map<std::string, std::string> taken;  ///< needed GPUs with a display or the console, by address: "drives ..."
+  std::vector<std::string> facts;            ///< worth reporting, no fault
+  std::vector<std::string> hidden;           ///< needed GPUs with invisible outputs
 };
 
 Words words_of(const std::vector<Gpu>& gpus) {
@@ -142,8 +142,10 @@ Words words_of(const std::vector<Gpu>& gpus) {
                                harmless ? ", beside which BAR1 has room in this driver" : ""));
     if (!by.empty() && harmless)
       words.facts.push_back(fmt::format("{} {}", gpu.address, by.front()));
+    else if (!by.empty() && gpu.needed)
+      words.taken[gpu.address] = fmt::format("{}", fmt::join(by, " and "));
     else if (!by.empty())
-      (gpu.needed ? words.taken : words.facts).push_back(fmt::format("{} {}", gpu.address, fmt::join(by, " and ")));
+      words.facts.push_back(fmt::format("{} {}", gpu.address, fmt::join(by, " and ")));
     if (by.empty() && gpu.boot_vga) words.facts.push_back(fmt::format("{} is the boot VGA device", gpu.address));
     if (gpu.needed && gpu.outputs.empty() && !gpu.no_outputs && gpu.driver == "nvidia")
       words.hidden.push_back(gpu.address);
@@ -154,15 +156,15 @@ Words words_of(const std::vector<Gpu>& gpus) {
 void judge(Finding& finding, const std::vector<Gpu>& gpus, bool display_engine_in_use) {
   const Words words = words_of(gpus);
   if (!words.taken.empty()) {
+    std::vector<std::string> taken;
+    for (const auto& [address, by] : words.taken) taken.push_back(fmt::format("{} {}", address, by));
     finding.verdict = Verdict::fail;
-    finding.summary = fmt::format("{}: P2P with it may copy garbage", fmt::join(words.taken, "; "));
+    for (const auto& [address, by] : words.taken)
+      finding.in_the_way[address] = fmt::format("it {}. Without that it would take part.", by);
+    finding.summary = fmt::format("{}: P2P with it may copy garbage", fmt::join(taken, "; "));
     finding.next =
         "Plug the monitor into the board's own graphics, make that the primary display in the firmware setup (BIOS), "
         "and power off and on.";
-    if (const auto rest = std::ranges::count_if(gpus, &Gpu::needed) - std::ssize(words.taken); rest >= 2)
-      finding.next +=
-          fmt::format(" The other {} GPUs need no such change if {} left out: \"gpus: {{exclude: [...]}}\".", rest,
-                      words.taken.size() == 1 ? "this one is" : "these are");
     return;
   }
   if (!words.hidden.empty() && display_engine_in_use) {
@@ -214,6 +216,7 @@ const Probe kDisplayGpus = {
     .asserts = "no GPU that does P2P drives a display or carries the firmware's console",
     .parameters = kParameters,
     .check = check,
+    .judges_each_gpu = true,
     .skip_on_image = true,
 };
 

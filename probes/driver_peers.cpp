@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// driver-peers: the driver reports that every GPU can read and write every other GPU's memory.
+// driver-peers: the driver reports that every GPU can read and write the memory of every other one of its group.
 // The report is a claim, not a proof (p2p-bench proves): it can be OK without a mailbox, or with a mapping that will be
 // refused; a warning says so where the settings make it likely. If it is negative, its reason leads to the cause.
 // "NS" for atomics is normal over BAR1 and no fault. NVML can block in the kernel, so another process queries it,
@@ -24,6 +24,7 @@
 #include "machine/hardware/driver_answer.hpp"
 #include "machine/hardware/nvidia_procfs.hpp"
 #include "machine/hardware/pci.hpp"
+#include "machine/hardware/peer_groups.hpp"
 #include "machine/hardware/virtual_machine.hpp"
 #include "machine/modules/default_kernel.hpp"
 #include "machine/modules/modprobe_d.hpp"
@@ -71,13 +72,23 @@ bool names_gpu(const std::string& word) {
   return word.size() > 3 && word.starts_with("GPU") && word.find_first_not_of("0123456789", 3) == std::string::npos;
 }
 
-/// Pairs from nvidia-smi's matrix. `gpus` gives the addresses, which it does not print, if their number fits.
-Result<nlohmann::json> parse_matrix(const std::string& text, const std::vector<std::string>& gpus) {
+/// Pairs from nvidia-smi's matrix, without GPUs that take no part. The bus gives the addresses, which it does not
+/// print, if their number fits.
+Result<nlohmann::json> parse_matrix(const std::string& text, const std::vector<PciDevice>& devices) {
+  const std::vector<std::string> taking_part = nvidia_gpus(devices);
+  std::vector<std::string> all;
+  for (const PciDevice& device : devices)
+    if (device.is_nvidia_gpu()) all.push_back(device.address);
   std::vector<std::string> columns;
   auto pairs = nlohmann::json::array();
   std::size_t rows = 0;
   std::istringstream lines(text);
-  const auto name = [&](std::size_t i) { return gpus.size() == columns.size() ? gpus[i] : columns[i]; };
+  const auto name = [&](std::size_t i) {
+    return taking_part.size() == columns.size() ? taking_part[i] : all.size() == columns.size() ? all[i] : columns[i];
+  };
+  const auto takes_part = [&](const std::string& gpu) {
+    return std::ranges::count(taking_part, gpu) > 0 || std::ranges::count(all, gpu) == 0;
+  };
   for (std::string line; std::getline(lines, line);) {
     const std::vector<std::string> words = words_of(line);
     if (words.empty() || !names_gpu(words.front())) continue;
@@ -86,7 +97,8 @@ Result<nlohmann::json> parse_matrix(const std::string& text, const std::vector<s
       columns = words;
     } else if (words.size() == columns.size() + 1 && rows < columns.size() && words[0] == columns[rows]) {
       for (std::size_t i = 0; i < columns.size(); ++i)
-        if (i != rows) pairs.push_back({{"from", name(rows)}, {"to", name(i)}, {"read", code_of(words[i + 1])}});
+        if (i != rows && takes_part(name(rows)) && takes_part(name(i)))
+          pairs.push_back({{"from", name(rows)}, {"to", name(i)}, {"read", code_of(words[i + 1])}});
       ++rows;
     }
   }
@@ -114,7 +126,7 @@ Failure no_answer(const std::string& message) {
 }
 
 /// {"source", "gpus", "pairs"} from the program that answers; not_found if there is none.
-Result<nlohmann::json> ask_driver(const Host& host, const std::vector<std::string>& gpus) {
+Result<nlohmann::json> ask_driver(const Host& host, const std::vector<PciDevice>& devices) {
   const std::string question = driver_question().text();
   if (const auto answer = driver_answer(host)) {
     if (sound(*answer) && !answer->contains("not_available"))
@@ -130,7 +142,7 @@ Result<nlohmann::json> ask_driver(const Host& host, const std::vector<std::strin
   smi.deadline = driver_question().deadline;
   const CommandResult told = TRY(host.run_readonly(smi));
   if (const auto success = require_success(smi, told); !success) return no_answer(success.error().message);
-  const nlohmann::json pairs = TRY_IN(smi.text(), parse_matrix(told.output, gpus));
+  const nlohmann::json pairs = TRY_IN(smi.text(), parse_matrix(told.output, devices));
   return nlohmann::json{{"source", smi.text()}, {"gpus", nlohmann::json::array()}, {"pairs", pairs}};
 }
 
@@ -160,7 +172,7 @@ std::vector<std::string> not_driven(const std::vector<std::string>& gpus, const 
 /// Judges GPUs without an answer. Another driver would not answer for a card that is assigned to a virtual machine,
 /// either.
 void judge_absence(const Host& host, Finding& finding, const std::vector<std::string>& gpus,
-                   const std::vector<std::string>& missing) {
+                   const std::vector<std::string>& missing, std::size_t answered, std::size_t expected) {
   std::vector<std::string> named;  // "0000:03:00.0 (nouveau)"
   bool given = false;
   for (const std::string& gpu : missing) {
@@ -175,8 +187,7 @@ void judge_absence(const Host& host, Finding& finding, const std::vector<std::st
                         fmt::join(missing, "\", \""));
   finding.verdict = given ? Verdict::unknown : Verdict::fail;
   finding.summary = fmt::format(
-      "the driver answers for {} of {} ordered pairs: it does not drive {}", finding.facts["pairs"].size(),
-      gpus.size() * (gpus.size() - 1),
+      "the driver answers for {} of {} ordered pairs: it does not drive {}", answered, expected,
       missing.empty() ? fmt::format("all {} GPUs", gpus.size()) : fmt::format("{}", fmt::join(named, ", ")));
   if (missing.empty())
     finding.next =
@@ -237,28 +248,42 @@ Result<void> doubt_mapping(const Host& host, const std::vector<PciDevice>& devic
   return {};
 }
 
-void judge(const Host& host, Finding& finding, const std::vector<std::string>& gpus, bool guest) {
+/// Number of ordered pairs of GPUs that can be peers.
+std::size_t expected_pairs(const std::vector<PciDevice>& devices, const std::vector<std::string>& gpus) {
+  std::size_t pairs = 0;
+  for (const std::string& from : gpus)
+    for (const std::string& to : gpus) pairs += from != to && may_be_peers(devices, from, to) ? 1 : 0;
+  return pairs;
+}
+
+void judge(const Host& host, const std::vector<PciDevice>& devices, Finding& finding, bool guest) {
+  const std::vector<std::string> gpus = nvidia_gpus(devices);
+  const std::size_t expected = expected_pairs(devices, gpus);
   const nlohmann::json& pairs = finding.facts["pairs"];
   std::vector<std::string> refused;
   std::string code;
+  std::size_t answered = 0;
   for (const nlohmann::json& pair : pairs) {
+    if (!may_be_peers(devices, pair["from"].get<std::string>(), pair["to"].get<std::string>())) continue;
+    ++answered;
     const std::string why = refusal(pair);
     if (why.empty()) continue;
     if (code.empty()) code = why;
     refused.push_back(fmt::format("{} to {} {}", pair["from"].get<std::string>(), pair["to"].get<std::string>(), why));
   }
   finding.verdict = Verdict::fail;
-  if (pairs.size() < gpus.size() * (gpus.size() - 1)) {
-    judge_absence(host, finding, gpus, not_driven(gpus, finding.facts));
+  if (answered < expected) {
+    judge_absence(host, finding, gpus, not_driven(gpus, finding.facts), answered, expected);
     return;
   }
   if (refused.empty()) {
     finding.verdict = Verdict::pass;
-    finding.summary = fmt::format("the driver reports OK for all {} ordered pairs", pairs.size());
+    finding.summary = fmt::format("the driver reports OK for all {} ordered pairs{}", answered,
+                                  answered < pairs.size() ? " within the groups of peers" : "");
     return;
   }
   const Status& status = status_of(code);
-  finding.summary = fmt::format("the driver refuses {} of {} ordered pairs: {} ({}){}", refused.size(), pairs.size(),
+  finding.summary = fmt::format("the driver refuses {} of {} ordered pairs: {} ({}){}", refused.size(), answered,
                                 refused.front(), status.meaning, guest ? "; this is a virtual machine" : "");
   finding.next = status.next;
 }
@@ -277,7 +302,7 @@ Result<Finding> check(const Host& host, const Parameters&) {
     finding.summary = "no NVIDIA driver is loaded";
     return finding;
   }
-  const auto answer = ask_driver(host, gpus);
+  const auto answer = ask_driver(host, devices);
   if (!answer && !host.live() && answer.error().code == ErrorCode::not_found) {
     finding.summary = "this system is not running, and the driver's report on peers was not recorded";
     return finding;
@@ -285,7 +310,7 @@ Result<Finding> check(const Host& host, const Parameters&) {
   finding.facts = TRY(Result<nlohmann::json>(answer));
   const nlohmann::json& pairs = finding.facts["pairs"];
   finding.evidence.push_back({finding.facts["source"], fmt::format("{} ordered pairs", pairs.size())});
-  judge(host, finding, gpus, virtual_machine(host, devices).guest.value_or(false));
+  judge(host, devices, finding, virtual_machine(host, devices).guest.value_or(false));
   if (finding.verdict == Verdict::pass) TRY(doubt_mapping(host, devices, finding));
   return finding;
 }
@@ -295,7 +320,7 @@ Result<Finding> check(const Host& host, const Parameters&) {
 extern const Probe kDriverPeers;
 const Probe kDriverPeers = {
     .id = "driver-peers",
-    .asserts = "the driver reports that every GPU can read and write every other GPU's memory",
+    .asserts = "the driver reports that every GPU can read and write the memory of every other one of its group",
     .check = check,
     .skip_on_image = true,
 };

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT
-// gpu-generation: the GPUs are of one generation, and no GeForce among them is older than Ampere.
+// gpu-generation: two or more GPUs are of one generation, Ampere or newer.
 // The CUDA library gives peer access within one generation only, and no driver gives it over PCIe to GeForce cards
-// without Resizable BAR. NVLink bridges of older cards may still work: the proof decides. A chip that is newer than
-// this table does not fail by itself. Reads the PCI bus; generations come from config/gpus.yaml. Reference: CUDA C++
-// Programming Guide, Peer-to-Peer Memory Access.
-#include "machine/hardware/gpus.hpp"
+// without Resizable BAR. Where some GPUs have peers, the others are alone, and do not fail (machine/hardware/
+// peer_groups.hpp). A chip that is newer than this table does not fail by itself. Reads the PCI bus; generations come
+// from config/gpus.yaml. Reference: CUDA C++ Programming Guide, Peer-to-Peer Memory Access.
+#include <fmt/format.h>
 
 #include "base/probe.hpp"
-#include "machine/hardware/pci.hpp"
+#include "machine/hardware/gpus.hpp"
+#include "machine/hardware/peer_groups.hpp"
 
 namespace p2pd {
 namespace {
@@ -17,7 +18,8 @@ Result<Finding> check(const Host& host, const Parameters&) {
   std::vector<GpuAt> gpus;
   Finding finding;
   nlohmann::json listed = nlohmann::json::array();
-  for (const PciDevice& device : TRY(pci_devices(host))) {
+  const std::vector<PciDevice> devices = TRY(pci_devices(host));
+  for (const PciDevice& device : devices) {
     if (!device.takes_part()) continue;
     gpus.push_back({device.address, device.id(), model_of(models, device.id())});
     const std::string generation = gpus.back().model ? gpus.back().model->architecture : "not known";
@@ -25,10 +27,15 @@ Result<Finding> check(const Host& host, const Parameters&) {
     finding.evidence.push_back({"/sys/bus/pci/devices/" + device.address, device.id() + ": " + generation});
   }
   finding.facts["gpus"] = std::move(listed);
+  const std::vector<PeerGroup> groups = peer_groups(devices);
   if (gpus.empty()) {
     finding.verdict = Verdict::not_applicable;
     finding.summary = "no NVIDIA GPU";
-  } else if (const auto problem = generation_problem(gpus)) {
+  } else if (groups.size() > 1) {
+    finding.verdict = Verdict::pass;
+    finding.summary =
+        fmt::format("the GPUs are of {} generations, P2P is within each: {}", groups.size(), groups_text(devices));
+  } else if (const auto problem = groups.empty() ? generation_problem(gpus) : std::nullopt) {
     finding.verdict = Verdict::fail;
     finding.summary = problem->summary;
     finding.next = problem->next;
@@ -45,7 +52,7 @@ Result<Finding> check(const Host& host, const Parameters&) {
 extern const Probe kGpuGeneration;
 const Probe kGpuGeneration = {
     .id = "gpu-generation",
-    .asserts = "the GPUs are of one generation, and no GeForce among them is older than Ampere",
+    .asserts = "two or more GPUs are of one generation, Ampere or newer",
     .check = check,
     .skip_on_image = true,
 };

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -33,9 +34,10 @@ struct Finding {
   std::vector<Evidence> evidence;
   std::string next;    ///< action for the operator after a fail; empty if the fix does it
   std::string danger;  ///< reason why a proof would put the machine at risk after this fail; empty: no risk
-  std::vector<std::string> fit_for;    ///< uses of P2P that a proof found to work, "nccl"
-  std::vector<std::string> unfit_for;  ///< uses of P2P that a proof found not to work
-  bool impossible = false;             ///< a fail that neither a fix nor a person can repair with this hardware
+  std::vector<std::string> fit_for;                    ///< uses of P2P that a proof found to work, "nccl"
+  std::vector<std::string> unfit_for;                  ///< uses of P2P that a proof found not to work
+  std::map<std::string, std::string> in_the_way = {};  ///< of a fail: GPUs that cause it, by address, with the reason
+  bool impossible = false;  ///< a fail that neither a fix nor a person can repair with this hardware
 
   /// Checks that P2P was proven, even for less than was wanted.
   bool proves() const { return verdict == Verdict::pass || verdict == Verdict::limited; }

@@ -62,6 +62,12 @@ class Host {
   /// Excludes GPUs from P2P, by their names in a plan: see is_gpu_name().
   void leave_out_gpus(std::vector<std::string> names) { left_out_gpus_ = std::move(names); }
   const std::vector<std::string>& left_out_gpus() const { return left_out_gpus_; }
+  /// GPUs that can have no peer, by address, with the reason.
+  void set_alone_gpus(std::map<std::string, std::string> reasons) { alone_gpus_ = std::move(reasons); }
+  const std::map<std::string, std::string>& alone_gpus() const { return alone_gpus_; }
+  /// Requires that all other GPUs are peers of each other: none is alone, and there are no groups.
+  void require_all_gpus(bool all) { requires_all_gpus_ = all; }
+  bool requires_all_gpus() const { return requires_all_gpus_; }
 
   const RootReader& files() const { return root_; }
   bool live() const { return root_.live(); }
@@ -115,6 +121,8 @@ class Host {
   CommandRunner* runner_;
   ChangeRecorder* recorder_;
   std::vector<std::string> left_out_gpus_;
+  std::map<std::string, std::string> alone_gpus_;
+  bool requires_all_gpus_ = false;
   std::shared_ptr<std::map<std::string, std::any>> memory_;  ///< set in a snapshot
   struct AboutFile {
     std::string version, answer;

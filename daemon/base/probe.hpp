@@ -18,11 +18,12 @@ struct Probe {
   Result<void> (*validate)(const Parameters&) = nullptr;  ///< checks more than types; may be null
   /// An Error means "could not find out" and becomes `unknown`.
   Result<Finding> (*check)(const Host&, const Parameters&) = nullptr;
-  bool proves_p2p = false;      ///< a pass makes the machine ready
-  bool transient = false;       ///< a fail ends without p2pd (a process, a lock): checked again before a restart
-  std::string_view quick = {};  ///< JSON parameters with which it is cheap enough for every boot
-  bool tells_danger = false;    ///< a fail may forbid a proof: checked before each proof, whatever else is failing
-  bool skip_on_image = false;   ///< checks hardware, or running programs: an image is checked at its first boot
+  bool proves_p2p = false;       ///< a pass makes the machine ready
+  bool transient = false;        ///< a fail ends without p2pd (a process, a lock): checked again before a restart
+  std::string_view quick = {};   ///< JSON parameters with which it is cheap enough for every boot
+  bool tells_danger = false;     ///< a fail may forbid a proof: checked before each proof, whatever else is failing
+  bool judges_each_gpu = false;  ///< a fail names the GPUs that cause it: others can do without them
+  bool skip_on_image = false;    ///< checks hardware, or running programs: an image is checked at its first boot
 };
 
 }  // namespace p2pd

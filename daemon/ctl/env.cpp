@@ -37,21 +37,28 @@ std::string line_of(const Setting& s, std::string_view format) {
 
 void print_lines(const std::vector<Setting>& settings, const Proof& proven, std::string_view format) {
   fmt::print("# P2P is proven on this boot for {}\n", fmt::join(proven.fit_for, ", "));
-  if (settings.empty()) fmt::print("# nothing to set\n");
+  const bool divided = proven.groups.size() > 1;
+  if (settings.empty() && !divided) fmt::print("# nothing to set\n");
   if (format == "systemd" && !settings.empty()) fmt::print("[Service]\n");
   for (const Setting& s : settings)
     fmt::print("# {}: {}\n{}\n", fmt::join(s.applications, ", "), s.reason, line_of(s, format));
+  if (!divided) return;
+  fmt::print("# P2P works within each of these groups, not between them; one of:\n");
+  for (const ProvenGroup& group : proven.groups)
+    fmt::print("# {}: CUDA_VISIBLE_DEVICES={}\n", group.name,
+               fmt::join(group.uuids.empty() ? group.gpus : group.uuids, ","));
 }
 
 void print_settings(const std::vector<Setting>& settings, const Proof& proven) {
-  json list = json::array();
+  json list = json::array(), groups = json::object();
+  for (const ProvenGroup& group : proven.groups) groups[group.name] = group.uuids;
   for (const Setting& s : settings)
     list.push_back({{"applications", s.applications},
                     {"kind", to_string(s.kind)},
                     {"name", s.name},
                     {"value", s.value},
                     {"reason", s.reason}});
-  print_json("p2pd.env/1", {{"fit_for", proven.fit_for}, {"settings", std::move(list)}});
+  print_json("p2pd.env/1", {{"fit_for", proven.fit_for}, {"groups", std::move(groups)}, {"settings", std::move(list)}});
 }
 
 /// Last report of a full proof in the history; else of a quick one, which has fewer figures.
@@ -103,7 +110,8 @@ std::vector<std::string> older_caches(const Host& host) {
 json vllm_cache(const json& report) {
   json cache = json::object();
   const std::size_t gpus = list_of(report, "gpus").size();
-  for (std::size_t i = 0; i < gpus; ++i) cache[fmt::format("{}->{}", i, i)] = true;
+  for (std::size_t i = 0; i < gpus; ++i)
+    for (std::size_t j = 0; j < gpus; ++j) cache[fmt::format("{}->{}", i, j)] = i == j;
   const auto name_of = [](const json& of) {
     return fmt::format("{:g}->{:g}", number_of(of, "from").value_or(-1), number_of(of, "to").value_or(-1));
   };

@@ -45,6 +45,9 @@ Result<int> features(const Context& context) {
   for (const P2pUse use : kP2pUses)
     labels[fmt::format("{}fit-for-{}", kPrefix, to_string(use))] =
         proof && std::ranges::count(proof->fit_for, to_string(use)) > 0 ? "true" : "false";
+  if (proof)
+    for (const ProvenGroup& group : proof->groups)
+      labels[fmt::format("{}group-{}", kPrefix, group.name)] = fmt::format("{}", group.gpus.size());
   if (options.json)
     print_json("p2pd.features/1", {{"labels", labels}});
   else if (options.name.empty())

@@ -44,7 +44,7 @@ std::vector<std::string> words_up_to(Enum last) {
   return words;
 }
 
-void add_state(std::vector<Metric>& metrics, const json& status, bool ready, const std::vector<std::string>& fit_for) {
+void add_state(std::vector<Metric>& metrics, const json& status, bool ready, const Proof& proof) {
   Labels info = {{"version", P2PD_VERSION}};
   if (const std::string plan = text_of(status, "plan"); !plan.empty()) info.emplace_back("plan", plan);
   add(metrics, "p2pd_info", "Version of p2pd, and the plan of the last run.", 1, info);
@@ -55,7 +55,13 @@ void add_state(std::vector<Metric>& metrics, const json& status, bool ready, con
   add(metrics, "p2pd_ready", "Whether P2P is proven on this boot, with what is here now.", ready);
   for (const P2pUse use : kP2pUses)
     add(metrics, "p2pd_fit_for", "Whether P2P is proven on this boot for this use.",
-        std::ranges::count(fit_for, to_string(use)) > 0, {{"use", std::string(to_string(use))}});
+        std::ranges::count(proof.fit_for, to_string(use)) > 0, {{"use", std::string(to_string(use))}});
+  for (const ProvenGroup& group : proof.groups)
+    add(metrics, "p2pd_group_gpus", "GPUs between whose every two P2P is proven on this boot.",
+        static_cast<double>(group.gpus.size()), {{"group", group.name}});
+  for (const ProvenGroup& group : proof.groups)
+    for (const std::string& gpu : group.gpus)
+      add(metrics, "p2pd_group_member", "A GPU of a group of peers.", 1, {{"group", group.name}, {"gpu", gpu}});
   if (const json& required = field_of(status, "reboot_required"); required.is_boolean())
     add(metrics, "p2pd_reboot_required", "Whether changes wait for a reboot.", required.get<bool>());
 }
@@ -190,7 +196,7 @@ json list_of_metrics(const std::vector<Metric>& metrics) {
 
 std::vector<Metric> metrics_of_runs(const json& status, const json& history, const std::optional<Proof>& proof) {
   std::vector<Metric> metrics;
-  add_state(metrics, status, proof && !proof->limited, proof ? proof->fit_for : std::vector<std::string>());
+  add_state(metrics, status, proof && !proof->limited, proof.value_or(Proof{}));
   add_run(metrics, status);
   add_proofs(metrics, history);
   return metrics;

@@ -12,6 +12,7 @@
 #include "base/image_runner.hpp"
 #include "base/recorded.hpp"
 #include "base/root.hpp"
+#include "plan/alone_gpus.hpp"
 #include "plan/config.hpp"
 #include "plan/resolve.hpp"
 #include "screen/print.hpp"
@@ -29,7 +30,7 @@ Result<Host> Context::host(CommandRunner& runner) const { return Host(TRY(root()
 
 Result<Host> Context::host_of_plan(CommandRunner& runner) const {
   Host all = TRY(host(runner));
-  if (Result<Plan> asked = plan()) all.leave_out_gpus(std::move(asked->left_out_gpus));
+  if (const Result<Plan> asked = plan()) choose_gpus(all, *asked, registry);
   return all;
 }
 

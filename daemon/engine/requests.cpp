@@ -8,6 +8,7 @@
 #include "base/log.hpp"
 #include "engine/walk.hpp"
 #include "machine/driver/ready.hpp"
+#include "plan/alone_gpus.hpp"
 #include "plan/journalled_plan.hpp"
 
 namespace p2pd {
@@ -114,7 +115,7 @@ Result<void> Walk::prove_earlier() {
   const Plan checks =
       checks_of(read_journalled_plan(proven->resolved, proven->plan, s_.registry).plan, s_.registry, true);
   const Step* goal = checks.goal();
-  s_.host.leave_out_gpus(checks.left_out_gpus);  // the run ends with this
+  choose_gpus(s_.host, checks, s_.registry);  // the run ends with this
   const Assessment seen = assess(checks, s_.registry, [&](const Step& step) { return check(step); });
   if (goal == nullptr || seen.goal()->kind != Standing::Kind::untried || record(goal->id).crashes > 0) return {};
   const Finding finding = TRY(prove(*goal));
@@ -137,7 +138,7 @@ Result<Run> Walk::reassert() {
   for (const Run& run : TRY(s_.journal.runs_in_place())) {
     if (run.plan == kEachBoot || (run.result != "ready" && run.result != "limited" && run.result != "done")) continue;
     TRY(load(run));
-    again.left_out_gpus = plan_.left_out_gpus;
+    again.gpus = plan_.gpus;
     for (Step& step : each_boot_of(std::move(plan_), s_.registry).steps)
       if (record(step.id).applied && again.step(step.id) == nullptr) again.steps.push_back(std::move(step));
   }
@@ -233,7 +234,8 @@ Result<void> Walk::load(const Run& run) {
   unread_.reset();
   if (read.unread)
     unread_ = (*std::move(read.unread)).in(fmt::format("run {} of plan {} cannot be continued", run.id, run.plan));
-  s_.host.leave_out_gpus(plan_.left_out_gpus);
+  s_.host.leave_out_gpus(plan_.gpus.left_out);
+  s_.host.require_all_gpus(plan_.gpus.all);
   records_.clear();
   for (StepRecord& step : TRY(s_.journal.steps(run.id))) records_[step.step] = step;
   return {};
@@ -242,7 +244,8 @@ Result<void> Walk::load(const Run& run) {
 Result<void> Walk::begin(const Plan& plan, RunState state) {
   plan_ = plan;
   unread_.reset();
-  s_.host.leave_out_gpus(plan_.left_out_gpus);
+  s_.host.leave_out_gpus(plan_.gpus.left_out);
+  s_.host.require_all_gpus(plan_.gpus.all);
   records_.clear();
   Run run;
   run.plan = plan.name;

@@ -50,6 +50,16 @@ json step_of(const json& step, const std::map<std::string, StepRecord>& known) {
   return out;
 }
 
+/// Addresses of the GPUs of a proof by their peer groups; empty if it tells none.
+json groups_of(const json& report) {
+  json groups = json::object();
+  for (const json& gpu : field_of(report, "gpus"))
+    if (const json& group = field_of(gpu, "group"), &address = field_of(gpu, "address");
+        group.is_string() && group != "" && address.is_string())
+      groups[group.get<std::string>()].push_back(address);
+  return groups;
+}
+
 std::size_t size_of(const json& document) {
   return document.dump(-1, ' ', false, json::error_handler_t::replace).size();
 }
@@ -129,6 +139,9 @@ json status_of(const Run& run, const std::map<std::string, StepRecord>& steps, c
   json fit_for = json::array();
   for (const auto& [id, step] : steps)
     if (is_proven(run.state) && step.finding.contains("fit_for")) fit_for = step.finding["fit_for"];
+  json groups = json::object();
+  for (const auto& [id, step] : steps)
+    if (is_proven(run.state) && step.finding.contains("fit_for")) groups = groups_of(field_of(step.finding, "facts"));
   json undone = json::array();
   for (const auto& [id, step] : steps)
     if (step.status == StepStatus::reverted) undone.push_back(id);
@@ -149,6 +162,7 @@ json status_of(const Run& run, const std::map<std::string, StepRecord>& steps, c
           {"reboots_at_most", plan.is_object() ? json_number<int>(plan.value("policy", json()), "reboots") : 0},
           {"reboot_required", run.state == RunState::rebooting || (run.state == RunState::reverting && run.reboot_due)},
           {"fit_for", std::move(fit_for)},
+          {"groups", std::move(groups)},
           {"undone", std::move(undone)},
           {"stays", std::move(stays)},
           {"at_work", activity.at_work},

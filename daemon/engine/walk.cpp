@@ -7,12 +7,52 @@
 #include <algorithm>
 
 #include "base/directories.hpp"
+#include "base/json_members.hpp"
 #include "machine/driver/ready.hpp"
-#include "machine/hardware/pci.hpp"
+#include "machine/hardware/nccl.hpp"
+#include "machine/hardware/peer_groups.hpp"
+#include "plan/alone_gpus.hpp"
 #include "plan/journalled_plan.hpp"
 #include "plan/resolve.hpp"
 
 namespace p2pd {
+
+namespace {
+
+/// "; gone since the last full proof: 2 ordered pairs, with 0000:04:00.0"; empty if it has no pair more.
+std::string pairs_gone(const Host& host, const std::vector<PciDevice>& devices) {
+  const nlohmann::json report = proof_report(host).value_or(nlohmann::json());
+  const auto takes_part = [&](const std::string& address) {
+    const auto gpu = std::ranges::find(devices, address, &PciDevice::address);
+    return gpu != devices.end() && gpu->takes_part();
+  };
+  std::vector<std::string> addresses, gone;
+  for (const nlohmann::json& gpu : field_of(report, "gpus"))
+    if (const nlohmann::json& address = field_of(gpu, "address"); address.is_string()) addresses.push_back(address);
+  std::ranges::copy_if(addresses, std::back_inserter(gone), [&](const auto& address) { return !takes_part(address); });
+  if (gone.empty()) return {};
+  const auto pairs = std::ranges::count_if(field_of(report, "pairs"), [&](const nlohmann::json& pair) {
+    return std::ranges::any_of(gone, [&](const std::string& gpu) {
+      const auto is_it = [&](const char* end) {
+        const std::size_t number = json_number<std::size_t>(pair, end);
+        return number < addresses.size() && addresses[number] == gpu;
+      };
+      return is_it("from") || is_it("to");
+    });
+  });
+  return fmt::format("; gone since the last full proof: {} ordered pairs, with {}", pairs, fmt::join(gone, " and "));
+}
+
+/// "P2P is proven between every pair of GPUs on this boot", with the groups if not all GPUs are in one.
+std::string proven_between(const Host& host) {
+  const std::vector<PciDevice> devices = pci_devices(host).value_or(std::vector<PciDevice>());
+  const bool whole = peer_groups(devices).size() < 2 && std::ranges::none_of(devices, is_alone);
+  return (whole ? "P2P is proven between every pair of GPUs on this boot"
+                : fmt::format("P2P is proven within each group of GPUs on this boot: {}", groups_text(devices))) +
+         pairs_gone(host, devices);
+}
+
+}  // namespace
 
 std::string Walk::why_ineffective(const Step& step, const Finding& finding) {
   return fmt::format("{}: all its requirements are met, but {}", step.id, finding.summary);
@@ -52,7 +92,8 @@ Result<Run> Walk::walk() {
 
 /// Makes the open choices; they are fixed for the rest of the run.
 Result<void> Walk::choose() {
-  plan_ = resolve(std::move(plan_), s_.registry, *s_.host.snapshot());
+  const auto host = choose_gpus(s_.host, plan_, s_.registry);
+  plan_ = resolve(std::move(plan_), s_.registry, *host);
   std::string resolved = journal_text(plan_);
   if (resolved == run_.resolved) return {};
   run_.resolved = std::move(resolved);
@@ -115,7 +156,7 @@ std::vector<const Step*> Walk::fixable(const Assessment& seen) const {
 /// Checks every gate. Tries the goal if all gates hold, or before any change.
 Result<std::optional<Walk::Outcome>> Walk::look(Pass& pass, bool goal_first) {
   if (std::optional<Outcome> asked = asked_for()) return asked;
-  const auto host = s_.host.snapshot();  // shared data is read once
+  const auto host = choose_gpus(s_.host, plan_, s_.registry);  // a snapshot: shared data is read once
   const Check looked = [&](const Step& step) {
     Finding finding = check(step, *host);
     s_.observer.checked(step, finding);
@@ -205,7 +246,7 @@ Result<Walk::Outcome> Walk::arrive(Pass& pass) {
   const std::string left = TRY(keep_up(pass.seen));
   if (const std::optional<Outcome> asked = asked_for()) return *asked;
   const std::string reason = pass.limited        ? "P2P is proven on this boot, for less than the plan wants: " + less
-                             : pass.proven       ? "P2P is proven between every pair of GPUs on this boot"
+                             : pass.proven       ? proven_between(*s_.host.snapshot())
                              : is_image(s_.host) ? "every step passes; checks of the machine run when the image boots"
                                                  : "every step holds";
   return Outcome{pass.limited  ? Event::in_part

@@ -70,7 +70,7 @@ Result<Config> parse_config(std::string_view text, std::string_view file) {
     if (!config.nccl.starts_with('/')) return Failure(TRY(root.at("nccl")).error("expected an absolute path"));
   }
   config.mirror = TRY(read_mirror(root));
-  config.left_out_gpus = TRY(read_left_out_gpus(root));
+  config.gpus = TRY(read_wanted_gpus(root));
   return config;
 }
 
@@ -115,8 +115,9 @@ bool is_plan_file(std::string_view word) { return word.find('/') != word.npos ||
 
 Result<Plan> load_plan(const Config& config, const std::string& name, const Registry& registry) {
   Plan plan = TRY(load_plan(name.empty() ? config.plan : name, registry, 1));
-  for (const std::string& gpu : config.left_out_gpus)
-    if (std::ranges::find(plan.left_out_gpus, gpu) == plan.left_out_gpus.end()) plan.left_out_gpus.push_back(gpu);
+  for (const std::string& gpu : config.gpus.left_out)
+    if (std::ranges::find(plan.gpus.left_out, gpu) == plan.gpus.left_out.end()) plan.gpus.left_out.push_back(gpu);
+  plan.gpus.all |= config.gpus.all;
   for (Step& step : plan.steps)
     if (step.kind == StepKind::goal && !config.nccl.empty()) step.with.emplace("nccl", config.nccl);
   for (Step& step : plan.steps)
@@ -124,21 +125,23 @@ Result<Plan> load_plan(const Config& config, const std::string& name, const Regi
   return plan;
 }
 
-Result<std::vector<std::string>> read_left_out_gpus(const yaml::Node& root) {
-  static constexpr std::string_view kKeys[] = {"exclude"};
-  if (!root.has("gpus")) return std::vector<std::string>();
+Result<WantedGpus> read_wanted_gpus(const yaml::Node& root) {
+  static constexpr std::string_view kKeys[] = {"exclude", "require"};
+  static constexpr std::string_view kRequired[] = {"groups", "all"};
+  WantedGpus wanted;
+  if (!root.has("gpus")) return wanted;
   const yaml::Node node = TRY(root.at("gpus"));
   TRY(node.keys(kKeys));
-  std::vector<std::string> names;
-  if (node.has("exclude")) names = TRY(TRY(node.at("exclude")).texts());
-  for (const std::string& word : names)
+  if (node.has("require")) wanted.all = TRY(TRY(node.at("require")).choice(kRequired)) == 1;
+  if (node.has("exclude")) wanted.left_out = TRY(TRY(node.at("exclude")).texts());
+  for (const std::string& word : wanted.left_out)
     if (!is_gpu_name(word))
       return Failure(
           TRY(node.at("exclude"))
               .error(fmt::format(
                   "\"{}\" names no GPU: expected a PCI address (0000:65:00.0), a model (10de:1d01) or a UUID (GPU-...)",
                   word)));
-  return names;
+  return wanted;
 }
 
 }  // namespace p2pd

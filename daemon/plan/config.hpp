@@ -20,10 +20,10 @@ struct Config {
   std::string plan = "geforce-p2p";  ///< default plan of every verb: a name, or an absolute path
   std::string log_level = "info";    ///< trace, debug, info, warning, error
   bool apply_on_boot = false;        ///< the plan is applied at the first boot of a machine on which nothing has run
-  std::vector<std::string> left_out_gpus = {};  ///< for every plan
-  int reboot_delay_s = 60;                      ///< seconds from the announcement of a restart to the restart
-  std::string nccl = {};                        ///< path of the libnccl of full proofs; empty: it is looked for
-  MirrorPlace mirror = {};                      ///< for every fix that takes one
+  WantedGpus gpus = {};              ///< for every plan
+  int reboot_delay_s = 60;           ///< seconds from the announcement of a restart to the restart
+  std::string nccl = {};             ///< path of the libnccl of full proofs; empty: it is looked for
+  MirrorPlace mirror = {};           ///< for every fix that takes one
 };
 
 Result<Config> parse_config(std::string_view text, std::string_view file);

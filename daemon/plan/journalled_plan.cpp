@@ -69,7 +69,8 @@ Plan readable_part(const json& document, const std::string& name, const Registry
   Plan plan = parse_plan(part.dump(), name, registry).value_or(Plan{});
   plan.name = name;
   plan.policy = readable_policy(document);
-  plan.left_out_gpus = json_texts(field_of(document, "gpus"), "exclude");
+  plan.gpus.left_out = json_texts(field_of(document, "gpus"), "exclude");
+  plan.gpus.all = field_of(field_of(document, "gpus"), "require") == "all";
   return plan;
 }
 

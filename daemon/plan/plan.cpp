@@ -109,7 +109,8 @@ nlohmann::json to_json(const Plan& plan) {
                                {"busy", to_string(plan.policy.busy)}}},
                              {"steps", std::move(steps)}};
   if (plan.driver != DriverWanted::chosen) document["driver"] = to_string(plan.driver);
-  if (!plan.left_out_gpus.empty()) document["gpus"]["exclude"] = plan.left_out_gpus;
+  if (!plan.gpus.left_out.empty()) document["gpus"]["exclude"] = plan.gpus.left_out;
+  if (plan.gpus.all) document["gpus"]["require"] = "all";
   return document;
 }
 

@@ -92,13 +92,19 @@ struct Policy {
 enum class DriverWanted { chosen, offered };
 std::string_view to_string(DriverWanted value);
 
+/// GPUs between which a plan wants P2P.
+struct WantedGpus {
+  std::vector<std::string> left_out = {};  ///< names, see is_gpu_name()
+  bool all = false;                        ///< "require: all": none of the others may be alone, or in another group
+};
+
 /// Ordered steps and policy; says what should be true, never what to do.
 struct Plan {
   std::string name;
   std::string title;
   Policy policy;
   DriverWanted driver = DriverWanted::chosen;
-  std::vector<std::string> left_out_gpus = {};  ///< see is_gpu_name()
+  WantedGpus gpus = {};
   std::vector<Step> steps;
 
   const Step* step(std::string_view id) const;
@@ -107,8 +113,8 @@ struct Plan {
   void remove_steps(const std::function<bool(const Step&)>& removed);  ///< removes references to them, too
 };
 
-/// Reads "gpus: {exclude: [...]}" of a plan or a configuration; empty if it is not there.
-Result<std::vector<std::string>> read_left_out_gpus(const yaml::Node& root);
+/// Reads "gpus: {exclude: [...], require: all}" of a plan or a configuration.
+Result<WantedGpus> read_wanted_gpus(const yaml::Node& root);
 
 /// Finds the plan that another one is based on.
 using PlanSource = std::function<Result<Plan>(const std::string& name)>;

@@ -281,7 +281,7 @@ Result<Plan> parse_plan(std::string_view text, std::string_view file, const Regi
   plan.title = TRY(TRY(root.at("title")).text());
   if (root.has("policy")) plan.policy = TRY(read_policy(TRY(root.at("policy"))));
   if (root.has("driver")) plan.driver = DriverWanted(TRY(TRY(root.at("driver")).choice(kDrivers)));
-  if (root.has("gpus")) plan.left_out_gpus = TRY(read_left_out_gpus(root));
+  if (root.has("gpus")) plan.gpus = TRY(read_wanted_gpus(root));
   StepNodes nodes;
   if (plan.steps.empty() || root.has("steps")) nodes = TRY(read_steps(TRY(root.at("steps")), registry, plan));
   if (root.has("fixes")) TRY(read_fixes(TRY(root.at("fixes")), registry, plan));

@@ -98,13 +98,19 @@ Grid figures_of(const json& bench, const Places& places, std::size_t size, const
   return out;
 }
 
+/// True for GPUs of two groups of peers, between which nothing is expected.
+bool is_unexpected(const json& bench, std::size_t from, std::size_t to) {
+  const json& gpus = list_of(bench, "gpus");
+  return text_of(gpus[from], "group") != text_of(gpus[to], "group");
+}
+
 json limits_of(const json& bench, double times) {
   json cells = grid(size_of(bench));
   bool any = false;
   for (std::size_t from = 0; from < cells.size(); ++from) {
     for (std::size_t to = 0; to < cells.size(); ++to) {
       const double limit = number_of(cell_of(list_of(bench, "paths"), from, to), "payload_gb_s").value_or(0);
-      if (from == to || limit <= 0) continue;
+      if (from == to || limit <= 0 || is_unexpected(bench, from, to)) continue;
       cells[from][to] = limit * times;
       any = true;
     }
@@ -134,6 +140,9 @@ json matrices_of(const json& bench, const json& earlier) {
 
 json bytes_of(const json& bench) {
   json cells = grid(size_of(bench));
+  for (std::size_t from = 0; from < cells.size(); ++from)
+    for (std::size_t to = 0; to < cells.size(); ++to)
+      if (is_unexpected(bench, from, to)) cells[from][to] = kNotExpected;
   each_pair(bench, own_places(bench), [&](std::size_t from, std::size_t to, const json& pair) {
     const json& verified = field_of(pair, "verified_bytes");
     cells[from][to] = !flag_of(pair, "access")                    ? "no peer access"

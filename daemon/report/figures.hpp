@@ -11,6 +11,9 @@ namespace p2pd::ctl {
 /// is the payload limit of the path, or null if the figure has no such limit or no path is known.
 nlohmann::json matrices_of(const nlohmann::json& bench, const nlohmann::json& earlier);
 
+/// Word for a pair of two groups of peers.
+inline constexpr char kNotExpected[] = "not expected";
+
 /// Words: "ok", or the fault in the bytes of an ordered pair.
 nlohmann::json bytes_of(const nlohmann::json& bench);
 

@@ -7,6 +7,7 @@
 #include <functional>
 
 #include "report/fields.hpp"
+#include "report/figures.hpp"
 #include "report/html.hpp"
 #include "report/sections.hpp"
 
@@ -62,7 +63,7 @@ std::string number_cell(const HeatMap& map, std::size_t from, std::size_t to) {
 
 std::string word_cell(const json& cells, std::size_t from, std::size_t to) {
   const std::string word = text_of(cell_of(cells, from, to));
-  if (word.empty()) return R"(<td class="none">–</td>)";
+  if (word.empty() || word == kNotExpected) return R"(<td class="none">–</td>)";
   return word == "ok" ? "<td class=\"ok\">✓</td>" : element("td", "wrong", "✗ " + element("small", "", escaped(word)));
 }
 

@@ -224,7 +224,7 @@ json numbers_of(const Sources& sources, const json& proof) {
   std::size_t right = 0, all = 0;
   for (const json& row : list_of(proof, "bytes")) {
     for (const json& cell : row) {
-      all += cell.is_string() ? 1 : 0;
+      all += cell.is_string() && cell != kNotExpected ? 1 : 0;
       right += cell == "ok" ? 1 : 0;
     }
   }

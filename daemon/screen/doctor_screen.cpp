@@ -8,6 +8,7 @@
 #include <set>
 
 #include "base/json_members.hpp"
+#include "machine/hardware/peer_groups.hpp"
 #include "screen/preview.hpp"
 #include "screen/print.hpp"
 #include "screen/text.hpp"
@@ -16,6 +17,7 @@ namespace p2pd::ctl {
 namespace {
 
 constexpr std::string_view kFirmware = "firmware setup (BIOS)";  ///< in a `next` about it
+constexpr std::size_t kAloneRows = 3;                            ///< GPUs without a peer that are shown
 constexpr std::size_t kFixes = 5;                                ///< failing steps shown when p2pd fixes them
 
 std::string things(std::size_t count) { return fmt::format("{} thing{}", count, count == 1 ? "" : "s"); }
@@ -131,6 +133,20 @@ void print_warnings(const PlanPreview& all) {
   print_table(rows);
 }
 
+/// GPUs without a peer, and what would change that.
+void print_alone(const PlanPreview& all) {
+  Rows rows;
+  for (const PciDevice& gpu : pci_devices(all.host).value_or(std::vector<PciDevice>()))
+    if (is_alone(gpu))
+      rows.push_back({"-", shortened(fmt::format("{} is {}", gpu.address, gpu.left_out), 3 * kScreen)});
+  if (rows.size() > kAloneRows) {
+    const std::size_t more = rows.size() - kAloneRows;
+    rows.resize(kAloneRows);
+    rows.push_back({"-", fmt::format("and {} more", more)});
+  }
+  print_table(rows);
+}
+
 /// "changes nothing", "changes only nccl"
 std::string after_proof(const PlanPreview& all) {
   std::vector<std::string> names;
@@ -172,6 +188,7 @@ void print_verdict(const PlanPreview& all) {
   if (all.blocked) print_operator(all);
   if (all.outlook == Outlook::fixable) print_fixes(all);
   print_warnings(all);
+  print_alone(all);
   if (const std::string next = next_text(all); !next.empty())
     print_line(fmt::format("{} {}", all.blocked ? "Then:" : "Next:", paint(Colour::bold, next)));
   print_line(paint(Colour::dim, counts(all)));

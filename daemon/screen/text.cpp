@@ -9,8 +9,8 @@
 #include <sstream>
 
 #include "machine/driver/machine.hpp"
-#include "machine/hardware/gpus.hpp"
 #include "machine/hardware/pci.hpp"
+#include "machine/hardware/peer_groups.hpp"
 #include "machine/modules/toolchain.hpp"
 
 namespace p2pd::ctl {
@@ -58,19 +58,9 @@ std::string shortened(const std::string& text, std::size_t limit) {
 }
 
 std::string machine_text(const Host& host) {
-  constexpr std::string_view kMaker = "NVIDIA ";
-  std::map<std::string, int> counts;
-  const auto devices = pci_devices(host);
-  const auto models = gpu_models();
-  const std::vector<std::string> gpus = devices ? nvidia_gpus(*devices) : std::vector<std::string>();
-  for (const PciDevice& device : devices.value_or(std::vector<PciDevice>())) {
-    if (!models || std::ranges::find(gpus, device.address) == gpus.end()) continue;
-    const auto model = model_of(*models, device.id());
-    const std::string name = model ? model->name : device.id();
-    ++counts[name.starts_with(kMaker) ? name.substr(kMaker.size()) : name];
-  }
+  const std::vector<PciDevice> devices = pci_devices(host).value_or(std::vector<PciDevice>());
   std::vector<std::string> parts;
-  for (const auto& [name, count] : counts) parts.push_back(fmt::format("{} x {}", count, name));
+  if (std::string gpus = groups_text(devices); !gpus.empty()) parts.push_back(std::move(gpus));
   if (const std::string system = distribution(host).text(); !system.empty()) parts.push_back(system);
   if (const auto kernel = host.line("/proc/sys/kernel/osrelease")) parts.push_back("Linux " + *kernel);
   if (const auto driver = host.line(kLoadedDriver)) parts.push_back("driver " + *driver);

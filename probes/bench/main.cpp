@@ -86,9 +86,17 @@ Result<Collectives> collectives_of(const Options& options, const Host& host, Com
     return Collectives{.not_run = std::move(library.why_not), .notes = std::move(library.notes)};
   CollectiveRuns runs{
       .program = "/proc/self/exe", .library = library.path, .deadline = std::chrono::seconds(options.deadline_s)};
-  for (const Gpu& gpu : found.gpus) runs.gpus += (runs.gpus.empty() ? "" : ",") + gpu.uuid;
   if (const NcclNeed need = nccl_need_of(report); !need.by_itself) runs.p2p_level = to_string(need.level);
-  Collectives collectives = TRY(measure_collectives(runner, runs));
+  std::vector<Collectives> of_groups;
+  for (const std::vector<int>& group : groups_of(found)) {
+    if (group.size() < 2) continue;
+    runs.gpus.clear();
+    for (const int gpu : group)
+      runs.gpus += (runs.gpus.empty() ? "" : ",") + found.gpus[static_cast<std::size_t>(gpu)].uuid;
+    of_groups.push_back(with_numbers_of(TRY(measure_collectives(runner, runs)), group));
+  }
+  if (of_groups.empty()) return Collectives{.not_run = "no two GPUs can be peers"};
+  Collectives collectives = as_one(std::move(of_groups));
   note_conf(host, runs.p2p_level, library.notes);
   collectives.notes = std::move(library.notes);
   return collectives;
@@ -250,6 +258,8 @@ int start(int argc, char** argv) {
       ->capture_default_str()
       ->check(CLI::Range(1, 86'400));
   app.add_option("--exclude", options.asked.without, "PCI addresses of GPUs that take no part")->delimiter(',');
+  app.add_flag("--all-pairs", options.asked.all_pairs,
+               "expect P2P between all GPUs, not only between those of one generation");
   app.add_option("--root", options.root, "read sysfs and /proc of this tree: a machine record");
   app.add_option("--fault", options.asked.fault)
       ->group("")

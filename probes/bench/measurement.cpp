@@ -31,12 +31,13 @@ constexpr auto kMembers<Figure> = std::tuple(std::pair("median", &Figure::median
                                              std::pair("high", &Figure::high),
                                              std::pair("repetitions", &Figure::repetitions));
 template <>
-constexpr auto kMembers<Gpu> = std::tuple(
-    std::pair("index", &Gpu::index), std::pair("uuid", &Gpu::uuid), std::pair("address", &Gpu::address),
-    std::pair("name", &Gpu::name), std::pair("sm_major", &Gpu::sm_major), std::pair("sm_minor", &Gpu::sm_minor),
-    std::pair("multiprocessors", &Gpu::multiprocessors), std::pair("memory_bytes", &Gpu::memory_bytes),
-    std::pair("free_bytes", &Gpu::free_bytes), std::pair("arena_bytes", &Gpu::arena_bytes),
-    std::pair("in_use", &Gpu::in_use), std::pair("nvlink_gb_s", &Gpu::nvlink_gb_s));
+constexpr auto kMembers<Gpu> =
+    std::tuple(std::pair("index", &Gpu::index), std::pair("uuid", &Gpu::uuid), std::pair("address", &Gpu::address),
+               std::pair("name", &Gpu::name), std::pair("group", &Gpu::group), std::pair("sm_major", &Gpu::sm_major),
+               std::pair("sm_minor", &Gpu::sm_minor), std::pair("multiprocessors", &Gpu::multiprocessors),
+               std::pair("memory_bytes", &Gpu::memory_bytes), std::pair("free_bytes", &Gpu::free_bytes),
+               std::pair("arena_bytes", &Gpu::arena_bytes), std::pair("in_use", &Gpu::in_use),
+               std::pair("nvlink_gb_s", &Gpu::nvlink_gb_s));
 template <>
 constexpr auto kMembers<Wrong> = std::tuple(std::pair("test", &Wrong::test), std::pair("from", &Wrong::from),
                                             std::pair("to", &Wrong::to), std::pair("bytes", &Wrong::bytes),
@@ -121,6 +122,8 @@ template <class Whole>
 constexpr std::array<std::string_view, 0> kAdded{};
 template <>
 constexpr std::array<std::string_view, 3> kAdded<Measurement> = {"all_reduces", "host_memory", "soak"};
+template <>
+constexpr std::array<std::string_view, 1> kAdded<Gpu> = {"group"};
 template <>
 constexpr std::array<std::string_view, 3> kAdded<Collectives> = {"library", "pairs", "notes"};
 
@@ -208,6 +211,22 @@ Result<Whole> whole_from(const nlohmann::json& json) {
 }
 
 }  // namespace
+
+bool is_measured(const Measurement& run, int from, int to) {
+  return std::ranges::any_of(run.pairs, [&](const Pair& pair) { return pair.from == from && pair.to == to; });
+}
+
+std::vector<std::vector<int>> groups_of(const Measurement& run) {
+  std::vector<std::vector<int>> groups;
+  for (const Gpu& gpu : run.gpus) {
+    auto known =
+        std::ranges::find_if(groups, [&](const auto& group) { return may_be_peers(run, group[0], gpu.index); });
+    if (known == groups.end()) known = groups.insert(known, std::vector<int>());
+    known->push_back(gpu.index);
+  }
+  std::ranges::stable_sort(groups, std::greater(), [](const auto& group) { return group.size(); });
+  return groups;
+}
 
 std::string_view to_string(WrongKind kind) { return kWrongKinds.at(static_cast<std::size_t>(kind)); }
 

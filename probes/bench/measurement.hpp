@@ -26,6 +26,7 @@ struct Gpu {
   std::string uuid;     ///< "GPU-..."
   std::string address;  ///< "0000:01:00.0"
   std::string name;     ///< "NVIDIA GeForce RTX 4090"
+  std::string group;    ///< GPUs of two groups are not expected to be peers; empty: all are
   int sm_major = 0;     ///< compute capability
   int sm_minor = 0;
   int multiprocessors = 0;
@@ -180,7 +181,8 @@ struct Measurement {
   std::string seed;    ///< the run's nonce, hexadecimal
   std::string fault;   ///< seeded fault of a test; such a run proves nothing
   std::vector<Gpu> gpus;
-  std::vector<Pair> pairs;  ///< every ordered pair, by from, then to
+  /// Every ordered pair, by from, then to; of those between two groups the ones that the driver calls peers.
+  std::vector<Pair> pairs;
   std::vector<Wrong> wrong;
   std::vector<Atomics> atomics;
   std::vector<AllReduce> all_reduces;
@@ -196,6 +198,18 @@ struct Measurement {
   int expendable_process = 0;         ///< its Xids are expected: all-reduce, atomics or managed memory may kill it
   std::uint64_t host_peak_bytes = 0;  ///< peak resident set of the measuring process
 };
+
+/// False for GPUs of two groups.
+inline bool may_be_peers(const Measurement& run, int one, int other) {
+  const auto gpu = [&](int number) -> const Gpu& { return run.gpus[static_cast<std::size_t>(number)]; };
+  return gpu(one).group == gpu(other).group;
+}
+
+/// True for a pair that was measured, or is going to be.
+bool is_measured(const Measurement& run, int from, int to);
+
+/// Numbers of the GPUs of each group, the largest group first, then in the order of their first GPUs.
+std::vector<std::vector<int>> groups_of(const Measurement& run);
 
 /// Key of Measurement::not_run: no test could run here, for a reason that a person can change.
 constexpr char kEverything[] = "everything";

@@ -158,9 +158,11 @@ Result<Measurement> measure_once(const Apart& apart, bool alone, CommandRunner& 
   constexpr std::chrono::seconds kLonger{2};  // added to the process's own limit: its error has more detail
   Command command;
   command.argv = {"/proc/self/exe", "--worker", "--root", apart.root, "--deadline", std::to_string(apart.deadline_s)};
-  for (const auto& [flag, set] : {std::pair("--quick", apart.asked.quick), std::pair("--full", apart.asked.full),
-                                  std::pair("--sweep", apart.asked.sweep), std::pair("--managed", apart.asked.managed),
-                                  std::pair("--compressible", apart.asked.compressible), std::pair("--alone", alone)})
+  for (const auto& [flag, set] :
+       {std::pair("--quick", apart.asked.quick), std::pair("--full", apart.asked.full),
+        std::pair("--sweep", apart.asked.sweep), std::pair("--all-pairs", apart.asked.all_pairs),
+        std::pair("--managed", apart.asked.managed), std::pair("--compressible", apart.asked.compressible),
+        std::pair("--alone", alone)})
     if (set) command.argv.emplace_back(flag);
   if (apart.asked.soak_minutes > 0)
     command.argv.insert(command.argv.end(), {"--soak", fmt::format("{}", apart.asked.soak_minutes)});
@@ -227,7 +229,10 @@ int measuring_process(const Apart& apart, const Root& root) {
     for (const Gpu& gpu : sofar.gpus) addresses += gpu.address + " ";
     say(kGpusMark, addresses);
   };
-  const Result<Measurement> found = measure(Host(root, runner), apart.asked, progress);
+  Host host(root, runner);
+  host.leave_out_gpus(apart.asked.without);
+  host.require_all_gpus(apart.asked.all_pairs);
+  const Result<Measurement> found = measure(host, apart.asked, progress);
   watch.reset();
   if (!found) return say_error(found.error(), kNoMeasurement);
   say("", text_of(*found));

@@ -39,7 +39,7 @@ FIRST = {
     "rtx4090-x2-dpkg-broken": "dpkg --configure -a", "rtx4090-x2-healthy": "sudo p2pctl apply", "rtx4090-x2-link-x4": "7.9 of 31.5 GB/s",
     "rtx4090-x2-secure-boot": "mokutil --import", "rtx4090-x2-vfio": "Take 0000:02:00.0 out of the guest",
     "rtx4090-x2-uki": "Add iommu=pt pci=disable_acs_redir=0000:00:01.1;0000:00:03.1 to /etc/kernel/cmdline",
-    "rtx5090-x3-display": "says OK, but these checks fail: ✗ display: 0000:01:00.0 drives card0-DP-1",
+    "rtx5090-x3-display": "0000:01:00.0 is alone: it drives card0-DP-1",
     "rtxpro6000-x4-iommu-acs": "An IOMMU that translates answers with faults or zeros",
     "rtx3090-rtx4090-driver-ok": "Use two cards of one generation", "ubuntu26-rtx4090-x2-nova": "(1 reboot)",
     "rtx4090-x2-first-day": "one visit", "rtx5090-x2-xid79": "Power the machine off and on", "ubuntu24-hwe-desktop-rtx4090-x2": "(1 reboot)",

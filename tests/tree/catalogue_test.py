@@ -17,7 +17,7 @@ from config_test import CONFIG, DROP, P2PCTL, load, put, validator
 DROP_IN = {
     "schema": "p2pd.catalogue/2", "runfile_hosts": ["http://mirror.example", "file:///srv/mirror"], "releases_at": "file:///srv/releases",
     "compat_rules": {"trial": {"header": "include/linux/pci.h", "pattern": "x", "include": "pci-resize-exclude-bars.h", "why": "x"}},
-    "defects": {"trial": {"text": "x", "use": "nccl", "architectures": ["Ada"], "grave": True}},
+    "defects": {"trial": {"text": "x", "use": "nccl", "architectures": ["Ada"], "together": ["Ada"], "grave": True}},
     "releases": {"9.9.9": {
         "commit": "1" * 40, "known": "verified", "cuda": "12.8", "kernel_min": "4.15", "gcc_min": 11, "gcc_below": 16, "compat": ["trial"],
         "runfile": {"path": "/x/9.9.9/NVIDIA-Linux-x86_64-9.9.9.run", "sha256": "1" * 64, "bytes": 1, "known": "corroborated"}},
@@ -45,7 +45,7 @@ def drop_in(*changes):
 GOOD_DROP_INS = [
     [], *((([key], DROP)) for key in ("runfile_hosts", "releases_at")), (["runfile_hosts"], []), (["allowed"], {}), ([*RULE, "include"], DROP), ([*RULE, "include"], "linux/x.h"),
     *(([*RULE, "gone"], gone) for gone in (True, False)),
-    *(([*DEFECT, key], DROP) for key in ("use", "architectures", "grave")), ([*DEFECT, "grave"], False),
+    *(([*DEFECT, key], DROP) for key in ("use", "architectures", "together", "grave")), ([*DEFECT, "grave"], False),
     *(([*RELEASE, key], DROP) for key in ("commit", "cuda", "kernel_min", "gcc_min", "gcc_below", "compat")),
     [([*RELEASE, "commit"], DROP), ([*RELEASE, "known"], DROP)], ([*RUNFILE, "sha256"], DROP), ([*RUNFILE, "bytes"], DROP),
     *(([*PATCH, key], DROP) for key in ("also_in", "commit", "tree", "grafts", "reports", "defects", "module_options", "registry_dwords",

@@ -123,6 +123,8 @@ PLANS = [
     ("GPUs that are left out", plan(STEP, gpus={"exclude": ["0000:65:00.0", "65:00.0", "10de:1d01"]}), True),
     ("no GPU that is left out", plan(STEP, gpus={}), True),
     ("what names no GPU", plan(STEP, gpus={"exclude": ["1030"]}), False),
+    ("all GPUs", plan(STEP, gpus={"exclude": ["10de:1d01"], "require": "all"}), True),
+    ("some GPUs", plan(STEP, gpus={"require": "some"}), False),
     ("empty lists", plan({**STEP, "after": [], "needs": []}), True),
     ("a need without a fix", plan(NEED, STEP, {**STEP, "gate": "a", "needs": ["loud"]}), True),
     ("a need of a need", plan(NEED, STEP, {**NEED, "requires": "a", "fix": "kernel-cmdline", "needs": ["loud"]}), True),

@@ -247,3 +247,24 @@ static_assert(int{nccl::ncclSuccess} == int{::ncclSuccess} && int{nccl::ncclFloa
 
 }  // namespace
 #endif
+
+TEST_CASE("collectives: several groups are one, the first that is not right, with the pairs of all by number") {
+  Collectives right;
+  right.version = "2.28.3";
+  right.transports = {{"P2P/CUMEM", 4}};
+  right.pairs = {{"GPU 0 -> GPU 1", "P2P/CUMEM"}, {"GPU 1 -> GPU 0", "P2P/CUMEM"}};
+  const Collectives other = with_numbers_of(right, {2, 5});
+  CHECK(other.pairs ==
+        std::map<std::string, std::string>{{"GPU 2 -> GPU 5", "P2P/CUMEM"}, {"GPU 5 -> GPU 2", "P2P/CUMEM"}});
+  Collectives wrong = other;
+  wrong.version = "wrong";
+  wrong.results.push_back({"all_reduce", true, 1024, {}, {}, 3});
+  Collectives failed = other;
+  failed.version = "failed";
+  failed.not_run = "hangs with P2P";
+  CHECK(as_one({right, other}).version == "2.28.3");
+  CHECK(as_one({right, other}).pairs.size() == 4);
+  CHECK(as_one({right, other}).transports.at("P2P/CUMEM") == 8);
+  CHECK(as_one({right, wrong}).version == "wrong");
+  CHECK(as_one({failed, right}).version == "failed");
+}

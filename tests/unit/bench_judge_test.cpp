@@ -11,6 +11,35 @@
 using namespace p2pd;
 using namespace p2pd::bench;
 
+TEST_CASE("bench judge: pairs of two groups are not expected, and never fail") {
+  const Paths paths = paths_of(4, path_of(PathKind::one_socket, 31.5, 28.8));
+  Measurement run = good_run(4, [](int, int) { return 25.8; });
+  for (Gpu& gpu : run.gpus) gpu.group = gpu.index < 2 ? "Ada" : "Ampere";
+  const auto across = [&](const Pair& pair) { return !may_be_peers(run, pair.from, pair.to); };
+  SECTION("not measured") {
+    std::erase_if(run.pairs, across);
+    const Judgement judgement = judge(run, paths, {});
+    CHECK(judgement.proven);
+    CHECK(texts(judgement).empty());
+    CHECK(judgement.summary ==
+          "proven in 2 groups (2 x Test, 2 x Test): 4 ordered pairs, 16 GiB of correct bytes, 25.8 GB/s");
+    CHECK(judgement.grades[0][2] == Grade::not_judged);
+    run.pairs.pop_back();
+    CHECK_FALSE(judge(run, paths, {}).proven);
+  }
+  SECTION("measured, wrong and slow") {
+    run.wrong.push_back({"store", 0, 2, 64, 0, 8, WrongKind::dropped, "", "0x0", "0x1"});
+    for (Pair& pair : run.pairs)
+      if (across(pair)) pair.copy_gb_s = figure(1);
+    const Judgement judgement = judge(run, paths, {});
+    CHECK(judgement.proven);
+    CHECK(judgement.grades[0][2] == Grade::warn);
+    CHECK(judgement.summary.find("4 ordered pairs") != std::string::npos);
+    run.wrong.back().to = 1;
+    CHECK_FALSE(judge(run, paths, {}).proven);
+  }
+}
+
 TEST_CASE("bench judge: healthy machines are proven") {
   SECTION("8x4090, Gen4 x16, four a socket") {
     Paths paths = paths_of(8, {});

@@ -107,16 +107,49 @@ TEST_CASE("the host finds the first wrong word of what it fetched") {
 
 TEST_CASE("a tournament: each pair once, no GPU twice in a round") {
   for (int gpus = 2; gpus <= 16; ++gpus) {
+    std::vector<int> numbers;
+    for (int gpu = 0; gpu < gpus; ++gpu) numbers.push_back(2 * gpu);
     std::set<std::pair<int, int>> met;
-    for (const Round& round : tournament(gpus)) {
+    for (const Round& round : tournament(numbers)) {
       std::set<int> busy;
       for (const auto& [one, other] : round) {
+        CHECK(one % 2 + other % 2 == 0);
         CHECK(busy.insert(one).second);
         CHECK(busy.insert(other).second);
         CHECK(met.emplace(std::min(one, other), std::max(one, other)).second);
       }
     }
     CHECK(met.size() == static_cast<std::size_t>(gpus * (gpus - 1) / 2));
-    CHECK(tournament(gpus).size() == static_cast<std::size_t>(gpus - 1 + gpus % 2));
+    CHECK(tournament(numbers).size() == static_cast<std::size_t>(gpus - 1 + gpus % 2));
   }
+}
+
+TEST_CASE("rounds: groups side by side, then what the driver calls peers across them") {
+  Measurement run;
+  for (int gpu = 0; gpu < 7; ++gpu) {
+    run.gpus.emplace_back();
+    run.gpus.back().index = gpu;
+    run.gpus.back().group = gpu < 4 ? "Ada" : "Ampere";
+  }
+  const auto add = [&](int from, int to) {
+    run.pairs.emplace_back();
+    run.pairs.back().from = from;
+    run.pairs.back().to = to;
+  };
+  for (int from = 0; from < 7; ++from)
+    for (int to = 0; to < 7; ++to)
+      if (from != to && may_be_peers(run, from, to)) add(from, to);
+  std::vector<Round> rounds = rounds_of(run);
+  REQUIRE(rounds.size() == 3);
+  std::set<std::pair<int, int>> met;
+  for (const Round& round : rounds) {
+    CHECK(round.size() == 3);  // two pairs of four GPUs, one of three
+    met.insert(round.begin(), round.end());
+  }
+  CHECK(met.size() == 9);
+  add(3, 4);
+  add(4, 3);
+  rounds = rounds_of(run);
+  REQUIRE(rounds.size() == 4);
+  CHECK(rounds.back() == Round{{3, 4}});
 }

@@ -51,7 +51,7 @@ steps:
   REQUIRE(plan);
   CHECK(plan->policy.reboots == 3);
   CHECK(plan->policy.on_failure == OnFailure::keep);
-  CHECK(plan->left_out_gpus == std::vector<std::string>{"0000:65:00.0", "10de:1d01"});
+  CHECK(plan->gpus.left_out == std::vector<std::string>{"0000:65:00.0", "10de:1d01"});
   CHECK(plan->policy.reboot == RebootPolicy::external);
   CHECK(plan->steps[0].kind == StepKind::requires_);
   CHECK(plan->steps[1].needs == std::vector<std::string>{"space"});

@@ -136,6 +136,49 @@ TEST_CASE("a gate that fails has its consequence, in CUDA and in NVML") {
   }
 }
 
+TEST_CASE("groups of peers: two of each generation are proven, a card alone takes no part, and lies are named") {
+  FakeGpuHost host;  // two RTX 4090
+  for (int bus = 3; bus <= 5; ++bus) {
+    host.port(fmt::format("0000:00:0{}.0", bus), static_cast<unsigned>(bus));
+    host.gpu(fmt::format("0000:00:0{0}.0/0000:0{0}:00.0", bus), bus < 5 ? 0x2204 : 0x2b85);
+  }
+  const auto report_of = [&](std::vector<std::string> options) {
+    json report = json::parse(bench(host, std::move(options)).output);
+    CAPTURE(report.dump());
+    REQUIRE(report.contains("judgement"));
+    return report;
+  };
+  SECTION("proven") {
+    const json report = report_of({"--quick"});
+    CHECK(report["judgement"]["proven"] == true);
+    const std::string summary = report["judgement"]["summary"];
+    CAPTURE(summary);  // every simulated card has one name in procfs
+    CHECK(summary.starts_with("proven in 2 groups (2 x RTX 4090, 2 x RTX 4090): 4 ordered pairs"));
+    CHECK(report["gpus"].size() == 4);
+    CHECK(report["pairs"].size() == 4);
+    CHECK(report["gpus"][0]["group"] == "Ada");
+    CHECK(report["gpus"][3]["group"] == "Ampere");
+    CHECK(report["judgement"]["grades"][0][2] == "not_judged");
+  }
+  SECTION("every pair") {
+    const json report = report_of({"--quick", "--all-pairs", "--exclude", "0000:05:00.0"});
+    CHECK(report["judgement"]["proven"] == false);
+    CHECK(report["pairs"].size() == 12);
+  }
+  SECTION("a card that is left out leaves its peer alone") {
+    const json report = report_of({"--quick", "--exclude", "0000:04:00.0"});
+    CHECK(report["judgement"]["proven"] == true);
+    CHECK(report["gpus"].size() == 2);
+  }
+  SECTION("an IOMMU that translates, for the second group alone") {
+    host.iommu("0000:00:04.0/0000:04:00.0", "DMA-FQ");
+    const json report = report_of({"--quick"});
+    CHECK(report["judgement"]["proven"] == false);
+    for (const json& wrong : report["wrong"]) CHECK(wrong["from"].get<int>() + wrong["to"].get<int>() == 5);
+    CHECK_FALSE(report["wrong"].empty());
+  }
+}
+
 TEST_CASE("professional boards need neither the override nor BAR1") {
   FakeGpuHost host;
   for (const char* way : {FakeGpuHost::kFirst, FakeGpuHost::kSecond}) host.gpu(way, 0x2230, 16);

@@ -40,7 +40,8 @@ struct Defect {
   std::string text;                     ///< effect, for a person
   std::string use;                      ///< use of P2P that it breaks (base/p2p_use.hpp); empty: no single use
   std::set<std::string> architectures;  ///< architectures of the GPUs that it was seen with; empty: any
-  bool grave = false;                   ///< takes every GPU down, or the host, until a restart
+  bool grave = false;  ///< takes every GPU down, or the host, until a restart; or no CUDA program starts
+  std::set<std::string> together = {};  ///< it needs GPUs of all these architectures in one machine
 };
 
 /// Hashes that "p2pctl catalogue allow" allowed on this machine, although only one source, or none, has them.

@@ -130,6 +130,8 @@ Result<Defect> parse_defect(const std::string& name, const Json& row) {
   defect.grave = fields.has("grave") && fields.boolean("grave");
   for (std::string& architecture : fields.texts("architectures", is_architecture, Need::optional))
     defect.architectures.insert(std::move(architecture));
+  for (std::string& architecture : fields.texts("together", is_architecture, Need::optional))
+    defect.together.insert(std::move(architecture));
   TRY(fields.done());
   return defect;
 }

@@ -9,6 +9,7 @@
 
 #include "base/json.hpp"
 #include "machine/driver/driver_libraries.hpp"
+#include "machine/driver/ready.hpp"
 #include "machine/hardware/nccl.hpp"
 #include "machine/hardware/p2p_use.hpp"
 
@@ -38,11 +39,11 @@ std::string_view yaml_value(std::string_view line, std::string_view key) {
 
 }  // namespace
 
-Result<std::string> own_cdi(const Host& host, const std::vector<std::string>& fit_for) {
+Result<std::string> own_cdi(const Host& host, const Proof& proof) {
   using nlohmann::json;
-  const std::vector<Setting> settings = TRY(settings_of(host, fit_for, TRY(proof_report(host))));
+  const std::vector<Setting> settings = TRY(settings_of(host, proof.fit_for, TRY(proof_report(host))));
   json variables =
-      json::array({fmt::format("P2PD_FIT_FOR={}", fmt::join(fit_for, ","))});  // no edits at all are invalid
+      json::array({fmt::format("P2PD_FIT_FOR={}", fmt::join(proof.fit_for, ","))});  // no edits at all are invalid
   for (const Setting& setting : settings)
     if (setting.kind == Setting::Kind::variable) variables.push_back(fmt::format("{}={}", setting.name, setting.value));
   json edits = {{"env", std::move(variables)}};
@@ -50,9 +51,15 @@ Result<std::string> own_cdi(const Host& host, const std::vector<std::string>& fi
     edits["mounts"] = json::array(
         {{{"hostPath", kNcclConf}, {"containerPath", kNcclConf}, {"options", {"ro", "nosuid", "nodev", "bind"}}}});
   const std::size_t equals = kReadyDevice.find('=');
-  const json device = {{"name", kReadyDevice.substr(equals + 1)}, {"containerEdits", std::move(edits)}};
+  json devices = json::array({{{"name", kReadyDevice.substr(equals + 1)}, {"containerEdits", edits}}});
+  for (const ProvenGroup& group : proof.groups) {
+    if (proof.groups.size() < 2 || group.uuids.size() < group.gpus.size()) continue;
+    json of_group = edits;
+    of_group["env"].push_back(fmt::format("CUDA_VISIBLE_DEVICES={}", fmt::join(group.uuids, ",")));
+    devices.push_back({{"name", group.name}, {"containerEdits", std::move(of_group)}});
+  }
   const json specification = {
-      {"cdiVersion", "0.3.0"}, {"kind", kReadyDevice.substr(0, equals)}, {"devices", json::array({device})}};
+      {"cdiVersion", "0.3.0"}, {"kind", kReadyDevice.substr(0, equals)}, {"devices", std::move(devices)}};
   return specification.dump(2) + "\n";
 }
 

@@ -169,7 +169,11 @@ std::vector<const Defect*> defects_on(const CatalogueEntry& entry, const Machine
   std::vector<const Defect*> found;
   for (const Defect& defect : entry.defects) {
     const auto seen_with = [&](const std::string& generation) { return defect.architectures.contains(generation); };
-    if (defect.architectures.empty() || there.empty() || std::ranges::any_of(there, seen_with))
+    const auto is_here = [&](const std::string& generation) {
+      return there.contains(generation) || machine.beside.contains(generation);
+    };
+    if (there.empty() || ((defect.architectures.empty() || std::ranges::any_of(there, seen_with)) &&
+                          std::ranges::all_of(defect.together, is_here)))
       found.push_back(&defect);
   }
   return found;

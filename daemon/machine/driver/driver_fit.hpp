@@ -28,6 +28,8 @@ struct Machine {
   };
   std::vector<Gpu> gpus;
   bool gpus_known = true;          ///< false for an image
+  bool divided = false;            ///< into groups of peers, one a generation
+  std::set<std::string> beside;    ///< generations of GPUs that take no part in P2P, and have the same driver
   bool nvlink = false;             ///< the loaded driver says that NVLink joins two of the GPUs
   std::vector<Target> kernels;     ///< kernels, oldest first
   std::vector<int> gcc_installed;  ///< major versions of compilers

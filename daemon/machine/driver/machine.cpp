@@ -7,12 +7,14 @@
 
 #include <algorithm>
 #include <cctype>
+#include <set>
 
 #include "base/json_members.hpp"
 #include "machine/catalogue/staging.hpp"
 #include "machine/hardware/bar1.hpp"
 #include "machine/hardware/driver_answer.hpp"
 #include "machine/hardware/pci.hpp"
+#include "machine/hardware/peer_groups.hpp"
 #include "machine/hardware/vram.hpp"
 #include "machine/modules/build_log.hpp"
 #include "machine/modules/compat.hpp"
@@ -33,8 +35,7 @@ std::optional<std::uint64_t> bar1_most(const Bar1& bar1) {
   return std::max(bar1.resizable->bytes, bar1.resizable->supported_bytes.back());
 }
 
-Result<std::vector<Machine::Gpu>> gpus_of(const Host& host) {
-  const std::vector<PciDevice> devices = TRY(pci_devices(host));
+Result<std::vector<Machine::Gpu>> gpus_of(const Host& host, const std::vector<PciDevice>& devices) {
   std::vector<Machine::Gpu> gpus;
   for (const Bar1& bar1 : TRY(bar1_of_gpus(host, devices)))
     gpus.push_back({{bar1.gpu->address, bar1.gpu->id(), bar1.model}, std::nullopt, length_of(bar1), bar1_most(bar1)});
@@ -43,6 +44,15 @@ Result<std::vector<Machine::Gpu>> gpus_of(const Host& host) {
   for (Machine::Gpu& gpu : gpus)
     if (const auto vram = told.find(gpu.address); vram != told.end()) gpu.vram_bytes = vram->second;
   return gpus;
+}
+
+Result<std::set<std::string>> generations_left_out(const std::vector<PciDevice>& devices) {
+  const std::vector<GpuModel> models = TRY(gpu_models());
+  std::set<std::string> generations;
+  for (const PciDevice& device : devices)
+    if (const auto model = model_of(models, device.id()); device.is_nvidia_gpu() && !device.takes_part() && model)
+      generations.insert(model->architecture);
+  return generations;
 }
 
 /// Checks for "x.c:7:2: error: ..." of a compiler, or modpost's undefined symbol. A full disk can cause either; faults
@@ -84,7 +94,12 @@ bool has_nvlink(const Host& host, const std::vector<Machine::Gpu>& gpus) {
 Result<Machine> machine_of(const Host& host, const Catalogue& all) {
   Machine machine;
   machine.gpus_known = !is_image(host);
-  if (machine.gpus_known) machine.gpus = TRY(gpus_of(host));
+  if (machine.gpus_known) {
+    const std::vector<PciDevice> devices = TRY(pci_devices(host));
+    machine.gpus = TRY(gpus_of(host, devices));
+    machine.divided = peer_groups(devices).size() > 1;
+    machine.beside = TRY(generations_left_out(devices));
+  }
   machine.nvlink = has_nvlink(host, machine.gpus);
   machine.driver_version = host.line(kLoadedDriver).value_or("");
   if (const auto packages = packaged_userspace(host)) machine.packages = *packages;  // dpkg is absent: no packages

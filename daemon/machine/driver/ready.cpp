@@ -5,12 +5,13 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cctype>
 
 #include "base/directories.hpp"
 #include "base/json_members.hpp"
 #include "base/log.hpp"
 #include "machine/driver/cdi.hpp"
-#include "machine/hardware/pci.hpp"
+#include "machine/hardware/peer_groups.hpp"
 #include "machine/modules/loaded_modules.hpp"
 
 namespace p2pd {
@@ -62,9 +63,50 @@ Result<std::map<std::string, bool>> drift_from(const nlohmann::json& proven, con
   return drift;
 }
 
+/// "chip-10de-30" for "chip 10de:30"
+std::string label_of(std::string name) {
+  for (char& c : name) c = std::isalnum(static_cast<unsigned char>(c)) != 0 ? static_cast<char>(std::tolower(c)) : '-';
+  return name;
+}
+
+std::vector<ProvenGroup> groups_here(const Host& host, const std::vector<PciDevice>& devices) {
+  std::vector<PeerGroup> peers = peer_groups(devices);
+  if (peers.empty()) peers.push_back({"all", nvidia_gpus(devices)});
+  std::vector<ProvenGroup> groups;
+  for (const PeerGroup& group : peers) {
+    ProvenGroup& proven = groups.emplace_back(ProvenGroup{label_of(group.name), group.gpus, {}});
+    for (const std::string& gpu : group.gpus)
+      if (std::string uuid = told_of_gpu(host, gpu, "GPU UUID"); !uuid.empty()) proven.uuids.push_back(std::move(uuid));
+  }
+  return groups;
+}
+
+std::vector<ProvenGroup> groups_from(const nlohmann::json& document) {
+  std::vector<ProvenGroup> groups;
+  for (const nlohmann::json& group : field_of(document, "groups"))
+    if (const nlohmann::json& name = field_of(group, "name"); name.is_string())
+      groups.push_back({name, json_texts(group, "gpus"), json_texts(group, "uuids")});
+  return groups;
+}
+
+/// Names the GPUs of a proof that are no longer at their places, and those that were not there.
+std::string changed_gpus(const nlohmann::json& proven, const nlohmann::json& now) {
+  const std::vector<std::string> before = json_texts(proven, "gpus"), after = json_texts(now, "gpus");
+  std::vector<std::string> gone, added;
+  const auto address = [](const std::string& gpu) { return gpu.substr(gpu.rfind('/') + 1); };
+  for (const std::string& gpu : before)
+    if (std::ranges::count(after, gpu) == 0) gone.push_back(address(gpu));
+  for (const std::string& gpu : after)
+    if (std::ranges::count(before, gpu) == 0) added.push_back(address(gpu));
+  std::string text;
+  if (!gone.empty()) text += fmt::format("; gone, with every pair of it: {}", fmt::join(gone, ", "));
+  if (!added.empty()) text += fmt::format("; in no proven pair: {}", fmt::join(added, ", "));
+  return text;
+}
+
 /// Gives containers the device. P2P is proven without it: an error is a warning.
 void offer_device(Host& host, const Proof& proof) {
-  Result<std::string> specification = own_cdi(host, proof.fit_for);
+  Result<std::string> specification = own_cdi(host, proof);
   const Result<Descriptor> written =
       specification ? host.create(kOwnCdi, *std::move(specification)) : Failure(specification.error());
   if (!written) log::warning("no container can ask for {}: {}", kReadyDevice, written.error().text());
@@ -104,18 +146,28 @@ Result<nlohmann::json> proof_context(const Host& host, const std::vector<std::st
 }
 
 Result<void> announce(Host& host, const Proof& proof) {
+  const std::vector<PciDevice> devices = pci_devices(host).value_or(std::vector<PciDevice>());
   std::vector<std::string> without;
-  for (const PciDevice& device : pci_devices(host).value_or(std::vector<PciDevice>()))
+  nlohmann::json groups = nlohmann::json::array(), alone = nlohmann::json::object();
+  for (const PciDevice& device : devices) {
     if (!device.left_out.empty()) without.push_back(device.address);
+    if (is_alone(device)) alone[device.address] = device.left_out.substr(kAlone.size());
+  }
+  Proof whole = proof;
+  whole.groups = groups_here(host, devices);
+  for (const ProvenGroup& group : whole.groups)
+    groups.push_back({{"name", group.name}, {"gpus", group.gpus}, {"uuids", group.uuids}});
   nlohmann::json document = TRY(proof_context(host, without));
   document["without"] = without;
+  document["groups"] = std::move(groups);
+  document["alone"] = std::move(alone);
   document["fit_for"] = proof.fit_for;
   document["summary"] = proof.summary;
   TRY(host.create(proven_on_file(), machine_id(host) + "\n"));
   if (proof.limited) TRY(withdraw_device(host));
   TRY(host.remove_tree(proof.limited ? ready_file() : limited_file()));
   TRY(host.create(proof.limited ? limited_file() : ready_file(), document.dump(2) + "\n"));
-  if (!proof.limited) offer_device(host, proof);
+  if (!proof.limited) offer_device(host, whole);
   return {};
 }
 
@@ -139,12 +191,18 @@ Result<Proof> require_proof(const Host& host) {
   const auto drift = TRY(drift_from(proven.document, host));
   for (const auto& [key, changed] : drift)
     if (changed)
-      return fail(ErrorCode::state, fmt::format("P2P was proven, but not with what is here now: {}", key),
-                  "\"p2pctl apply\" proves it anew");
+      return fail(
+          ErrorCode::state,
+          fmt::format("P2P was proven, but not with what is here now: {}{}", key,
+                      key == "gpus" ? changed_gpus(proven.document,
+                                                   TRY(proof_context(host, json_texts(proven.document, "without"))))
+                                    : ""),
+          "\"p2pctl apply\" proves it anew");
   const nlohmann::json& summary = field_of(proven.document, "summary");
   return Proof{.limited = proven.limited,
                .fit_for = json_texts(proven.document, "fit_for"),
-               .summary = summary.is_string() ? summary : ""};
+               .summary = summary.is_string() ? summary : "",
+               .groups = groups_from(proven.document)};
 }
 
 Result<Proof> require_ready(const Host& host) {

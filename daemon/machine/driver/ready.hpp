@@ -11,11 +11,19 @@
 
 namespace p2pd {
 
+/// GPUs between whose every two P2P is proven.
+struct ProvenGroup {
+  std::string name;                ///< "ada", "all": a label, and the name of a device for containers
+  std::vector<std::string> gpus;   ///< PCI addresses
+  std::vector<std::string> uuids;  ///< "GPU-...", as far as the driver tells them
+};
+
 /// Result of a proof on this boot.
 struct Proof {
-  bool limited = false;              ///< less than the plan wants
-  std::vector<std::string> fit_for;  ///< uses of P2P, "nccl"
-  std::string summary = {};          ///< one line with what was measured; empty: not known
+  bool limited = false;                  ///< less than the plan wants
+  std::vector<std::string> fit_for;      ///< uses of P2P, "nccl"
+  std::string summary = {};              ///< one line with what was measured; empty: not known
+  std::vector<ProvenGroup> groups = {};  ///< of a proof that was announced, the largest first
 };
 
 /// File that exists while P2P is proven on this boot, and file that exists while it is proven for less than the plan

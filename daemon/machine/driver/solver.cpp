@@ -28,7 +28,7 @@ struct Gate {
 std::optional<Gate> model_gate(const Machine& machine) {
   if (machine.gpus.empty() && machine.gpus_known)
     return Gate{"no-gpu", "no NVIDIA GPU, so no driver to choose", "Install two GPUs of one model."};
-  if (const auto problem = generation_problem({machine.gpus.begin(), machine.gpus.end()}))
+  if (const auto problem = generation_problem({machine.gpus.begin(), machine.gpus.end()}); problem && !machine.divided)
     return Gate{problem->cause, problem->summary, problem->next};
   for (const Machine::Gpu& gpu : machine.gpus)
     if (!gpu.model)
@@ -282,8 +282,34 @@ bool keeps_packages(const CatalogueEntry& entry, const Machine& machine) {
   return machine.packages.can_stay() && entry.base_version == machine.packages.version;
 }
 
+namespace {
+
+/// Names the build that would do for fewer groups of GPUs, and the pairs that this costs: the smallest groups go first.
+void name_build_for_fewer(Choice& choice, const Catalogue& catalogue, Machine machine) {
+  std::vector<std::string> without;
+  for (std::set<std::string> left = generations(machine); left.size() > 1; left = generations(machine)) {
+    const auto members = [&](const std::string& generation) {
+      return std::ranges::count_if(
+          machine.gpus, [&](const Machine::Gpu& gpu) { return gpu.model && gpu.model->architecture == generation; });
+    };
+    const std::string smallest = *std::ranges::min_element(left, {}, members);
+    for (const Machine::Gpu& gpu : machine.gpus)
+      if (gpu.model && gpu.model->architecture == smallest) without.push_back(gpu.address);
+    std::erase_if(machine.gpus, [&](const auto& gpu) { return gpu.model && gpu.model->architecture == smallest; });
+    const Choice fewer = choose_for_all(catalogue, machine);
+    if (fewer.entry == nullptr) continue;
+    choice.next += fmt::format(" Without {}, {} would do: \"gpus: {{exclude: [{}]}}\" in /etc/p2pd/p2pd.yaml.",
+                               without.size() == 1 ? "one GPU" : fmt::format("{} GPUs", without.size()),
+                               fewer.entry->id, fmt::join(without, ", "));
+    return;
+  }
+}
+
+}  // namespace
+
 Choice choose_driver(const Catalogue& catalogue, const Machine& machine) {
   Choice choice = choose_for_all(catalogue, machine);
+  if (machine.divided && choice.entry == nullptr) name_build_for_fewer(choice, catalogue, machine);
   Machine less = machine;
   std::erase_if(less.kernels, [](const Machine::Target& kernel) { return kernel.held_back; });
   const bool settled = choice.already_p2p || (choice.entry != nullptr && choice.questions.empty());

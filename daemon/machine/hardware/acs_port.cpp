@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <map>
 
+#include "machine/hardware/peer_groups.hpp"
+
 namespace p2pd {
 
 std::vector<AcsPort> acs_ports(const Host& host, const std::vector<PciDevice>& devices,
@@ -12,6 +14,7 @@ std::vector<AcsPort> acs_ports(const Host& host, const std::vector<PciDevice>& d
   std::map<std::string, AcsPort> found;
   for (std::size_t i = 0; i < paths.size(); ++i) {
     for (std::size_t j = i + 1; j < paths.size(); ++j) {
+      if (!may_be_peers(devices, gpus[i], gpus[j])) continue;
       for (const std::string& address : paths[i][j].parting) {
         AcsPort& port = found[address];
         port.of_switch = port.of_switch || paths[i][j].kind == PathKind::pcie_switch;

@@ -45,9 +45,7 @@ Result<std::vector<Bar1>> bar1_of_gpus(const Host& host, const std::vector<PciDe
                                        const std::map<std::string, std::uint64_t>& told_bytes = {});
 
 /// Next step of the operator if no size that the card supports covers its VRAM.
-inline constexpr const char* kUpdateVbios =
-    "Update the vBIOS with the tool of the card's maker. If two other cards are enough, leave this one out: "
-    "\"gpus: {exclude: [ADDRESS]}\" in /etc/p2pd/p2pd.yaml.";
+inline constexpr const char* kUpdateVbios = "Update the vBIOS with the tool of the card's maker.";
 
 /// "32768 MiB"
 std::string mib(std::uint64_t bytes);

@@ -46,6 +46,7 @@ Command bench_command(const Host& host, std::vector<std::string> options) {
   command.argv.insert(command.argv.end(), options.begin(), options.end());
   if (const std::vector<std::string> without = left_out(host); !without.empty())
     command.argv.insert(command.argv.end(), {"--exclude", fmt::format("{}", fmt::join(without, ","))});
+  if (host.requires_all_gpus()) command.argv.emplace_back("--all-pairs");
   return command;
 }
 

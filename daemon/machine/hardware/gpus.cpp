@@ -108,6 +108,12 @@ std::optional<GpuModel> model_of(const std::vector<GpuModel>& models, const std:
   return std::nullopt;
 }
 
+std::string short_name(std::string_view name) {
+  for (const std::string_view maker : {"NVIDIA ", "GeForce "})
+    if (name.starts_with(maker)) name.remove_prefix(maker.size());
+  return std::string(name);
+}
+
 bool is_converted(const std::optional<GpuModel>& model, std::uint64_t vram_bytes) {
   return model && model->vram_mib && vram_bytes / kMiB > *model->vram_mib * 21ULL / 20;
 }
@@ -122,7 +128,8 @@ std::string name_of(const GpuAt& gpu) {
 }
 
 std::optional<GenerationProblem> generation_problem(const std::vector<GpuAt>& gpus) {
-  constexpr const char* kLeaveOut = "Leave it out of P2P: \"gpus: {{exclude: [{}]}}\" in /etc/p2pd/p2pd.yaml.";
+  constexpr const char* kWithin =
+      "Take \"require: all\" out of the plan's \"gpus:\": P2P is then within each generation.";
   std::map<std::string, int> generations;
   const GpuAt* old = nullptr;
   for (const GpuAt& gpu : gpus) {
@@ -138,18 +145,14 @@ std::optional<GenerationProblem> generation_problem(const std::vector<GpuAt>& gp
     return GenerationProblem{
         "old-geforce",
         fmt::format("{} is a {} card: P2P over BAR1 is known from Ampere on", name_of(*old), old->model->architecture),
-        enough ? fmt::format(kLeaveOut, old->address) : "Use cards of the RTX 30 series or newer.", !enough};
+        enough ? kWithin : "Use cards of the RTX 30 series or newer.", !enough};
   if (generations.size() < 2) return std::nullopt;
   std::string names;
   for (const auto& [name, count] : generations) names += (names.empty() ? "" : " and ") + name;
-  const auto odd = std::ranges::find_if(
-      gpus, [&](const GpuAt& gpu) { return enough && gpu.model && gpu.model->architecture != most->first; });
   return GenerationProblem{
       "mixed-generations",
       fmt::format("cards of {}: the CUDA library gives peer access within one generation only", names),
-      odd != gpus.end() ? fmt::format(kLeaveOut, odd->address)
-                        : "Use two cards of one generation; models of one generation may differ.",
-      !enough};
+      enough ? kWithin : "Use two cards of one generation; models of one generation may differ.", !enough};
 }
 
 Result<bool> needs_built_driver(const Host& host) {

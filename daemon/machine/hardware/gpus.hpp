@@ -33,6 +33,9 @@ Result<std::vector<GpuModel>> parse_gpu_models(std::string_view text);
 /// chip blocks of 128 ids; its segment is empty then, and its VRAM not known. nullopt: the chip is not known.
 std::optional<GpuModel> model_of(const std::vector<GpuModel>& models, const std::string& id);
 
+/// "RTX 4090" for "NVIDIA GeForce RTX 4090"
+std::string short_name(std::string_view name);
+
 /// Returns false for a model that is known to be no GeForce.
 inline bool may_be_geforce(const std::optional<GpuModel>& model) {
   return !model || model->segment.empty() || model->segment == "GeForce";
@@ -62,7 +65,7 @@ struct GenerationProblem {
   bool impossible = false;  ///< no two of them could have it
 };
 /// CUDA has peer access within one generation only, and no driver has it for old GeForce cards. nullopt if no such
-/// reason is known.
+/// reason is known. `gpus`: those that take part, not divided into peer groups.
 std::optional<GenerationProblem> generation_problem(const std::vector<GpuAt>& gpus);
 
 /// Checks for a GPU of `host` that is a GeForce, or of an unknown model: those have P2P only with a driver that is

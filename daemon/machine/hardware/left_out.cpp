@@ -32,6 +32,8 @@ bool is_gpu_name(std::string_view word) {
 std::string why_left_out(const Host& host, const PciDevice& gpu) {
   if (told_of_gpu(host, gpu.address, "GPU Excluded") == "Yes")
     return "the driver was told to leave it out (NVreg_ExcludedGpus)";
+  if (const auto alone = host.alone_gpus().find(gpu.address); alone != host.alone_gpus().end())
+    return fmt::format("{}{}", kAlone, alone->second);
   if (host.left_out_gpus().empty()) return {};
   const std::string uuid = told_of_gpu(host, gpu.address, "GPU UUID");
   const bool named =

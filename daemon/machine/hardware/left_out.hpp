@@ -16,8 +16,12 @@ std::string told_of_gpu(const Host& host, const std::string& address, std::strin
 /// ("GPU-...").
 bool is_gpu_name(std::string_view word);
 
-/// Reason why a GPU of `host` takes no part in P2P: the plan names it, or an option of the driver excludes it
-/// (NVreg_ExcludedGpus). Empty: it takes part. A UUID is known if NVIDIA's driver is loaded.
+/// Start of PciDevice::left_out of a GPU that can have no peer.
+inline constexpr std::string_view kAlone = "alone: ";
+inline bool is_alone(const PciDevice& gpu) { return gpu.left_out.starts_with(kAlone); }
+
+/// Reason why a GPU of `host` takes no part in P2P: the plan names it, an option of the driver excludes it
+/// (NVreg_ExcludedGpus), or it can have no peer. Empty: it takes part. A UUID is known if NVIDIA's driver is loaded.
 std::string why_left_out(const Host& host, const PciDevice& gpu);
 
 }  // namespace p2pd

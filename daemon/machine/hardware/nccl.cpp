@@ -22,6 +22,7 @@
 #include "base/json_members.hpp"
 #include "machine/hardware/driver_answer.hpp"
 #include "machine/hardware/pci.hpp"
+#include "machine/hardware/peer_groups.hpp"
 
 namespace p2pd {
 namespace {
@@ -203,21 +204,23 @@ NcclNeed nccl_need(const std::vector<NcclPair>& pairs, std::size_t gpus) {
 }
 
 Result<NcclNeed> nccl_need(const Host& host, const json& report) {
-  const std::vector<std::string> addresses = nvidia_gpus(TRY(pci_devices(host)));
-  const auto paths = TRY(paths_between(host, addresses));
+  const std::vector<PciDevice> devices = TRY(pci_devices(host));
+  const std::vector<std::string> addresses = nvidia_gpus(devices);
+  const std::vector<PeerGroup> groups = peer_groups(devices);
+  const auto paths = paths_between(host, devices, addresses);
   const bool measured = is_of(report, addresses);
   const json answer = measured ? json() : driver_answer(host).value_or(json());  // no driver: PCIe alone is known
   std::vector<NcclPair> pairs;
   for (std::size_t from = 0; from < addresses.size(); ++from) {
     for (std::size_t to = 0; to < addresses.size(); ++to) {
-      if (from == to) continue;
+      if (from == to || !may_be_peers(devices, addresses[from], addresses[to])) continue;
       const Path& path = paths[from][to];
       pairs.push_back({fmt::format("GPU {} -> GPU {}", from, to), nccl_reach(path), path.intel_root});
       if (measured) add_measured(pairs.back(), report, from, to);
       if (has_nvlink(answer, addresses[from], addresses[to])) pairs.back().reach = NcclReach::nvl;
     }
   }
-  return nccl_need(pairs, addresses.size());
+  return nccl_need(pairs, groups.empty() ? addresses.size() : groups.front().gpus.size());
 }
 
 Result<json> proof_report(const Host& host) {

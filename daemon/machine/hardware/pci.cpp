@@ -16,6 +16,7 @@
 
 #include "base/recorded.hpp"
 #include "machine/hardware/left_out.hpp"
+#include "machine/hardware/peer_groups.hpp"
 
 extern "C" {
 #include <pci/pci.h>
@@ -238,6 +239,7 @@ Result<std::vector<PciDevice>> pci_devices(const Host& host, PciDepth depth) {
         has_dump(host) ? TRY_IN(kDump, from_dump(host, depth)) : TRY_IN("PCI bus", from_sysfs(host, depth));
     for (PciDevice& device : devices)
       if (device.is_nvidia_gpu()) device.left_out = why_left_out(host, device);
+    if (!host.requires_all_gpus()) divide_into_groups(devices);
     return devices;
   };
   return host.once<std::vector<PciDevice>>(depth == PciDepth::paths ? "pci paths" : "pci", read);

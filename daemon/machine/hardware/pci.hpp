@@ -32,6 +32,7 @@ struct PciDevice {
 
   bool is_display() const { return (class_code >> 16) == 0x03; }
   std::string left_out;  ///< reason why an NVIDIA GPU takes no part in P2P; empty: it does
+  std::string group;     ///< peer group of an NVIDIA GPU that takes part, see machine/hardware/peer_groups.hpp
 
   bool takes_part() const { return is_nvidia_gpu() && left_out.empty(); }
   std::string bus() const;                                                    ///< "0000:01"

@@ -95,6 +95,32 @@ Result<Collectives> measure_collectives(CommandRunner& runner, const CollectiveR
   return both;
 }
 
+Collectives with_numbers_of(Collectives ranks, const std::vector<int>& gpus) {
+  std::map<std::string, std::string> pairs;
+  for (std::size_t from = 0; from < gpus.size(); ++from)
+    for (std::size_t to = 0; to < gpus.size(); ++to)
+      if (const auto known = ranks.pairs.find(pair_name(static_cast<int>(from), static_cast<int>(to)));
+          known != ranks.pairs.end())
+        pairs[pair_name(gpus[from], gpus[to])] = known->second;
+  ranks.pairs = std::move(pairs);
+  return ranks;
+}
+
+Collectives as_one(std::vector<Collectives> groups) {
+  const auto is_right = [](const Collectives& group) {
+    return group.not_run.empty() &&
+           std::ranges::none_of(group.results, [](const Collective& one) { return one.wrong > 0; });
+  };
+  const auto wrong = std::ranges::find_if_not(groups, is_right);
+  Collectives one = wrong != groups.end() ? *wrong : groups.front();
+  one.transports.clear();
+  for (const Collectives& group : groups) {
+    one.pairs.insert(group.pairs.begin(), group.pairs.end());
+    for (const auto& [transport, channels] : group.transports) one.transports[transport] += channels;
+  }
+  return one;
+}
+
 std::map<std::string, std::string> own_environment() {
   std::map<std::string, std::string> variables;
   for (char** variable = environ; *variable != nullptr; ++variable) {

@@ -51,6 +51,12 @@ struct CollectiveRuns {
 /// only.
 Result<Collectives> measure_collectives(CommandRunner& runner, const CollectiveRuns& runs);
 
+/// The same with pairs named by the numbers of these GPUs, which were the ranks.
+Collectives with_numbers_of(Collectives ranks, const std::vector<int>& gpus);
+
+/// Runs of several groups of GPUs as one: the first that is not right, else the first, with the pairs of all.
+Collectives as_one(std::vector<Collectives> groups);
+
 // Steps of the functions above.
 
 /// Variables of this process.

@@ -146,7 +146,7 @@ Result<void> ping_pong(Bench& bench, const std::vector<std::pair<int, int>>& ord
 }  // namespace
 
 Result<void> shake_hands(Bench& bench) {
-  for (const Round& round : tournament(bench.count())) {
+  for (const Round& round : rounds_of(bench.found)) {
     TRY(bench.connect(round));
     for (OpenGpu& gpu : bench.gpus) TRY(gpu.forget());
     std::vector<std::pair<int, int>> up;

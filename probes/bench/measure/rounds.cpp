@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "probes/bench/measure/worker.hpp"
 
@@ -28,16 +29,36 @@ bool collide(const Bench& bench, const std::pair<int, int>& one, const std::pair
 }  // namespace
 
 // Circle method: one GPU stays, the others move by one place per round; with an odd number one rests.
-std::vector<Round> tournament(int gpus) {
-  const int places = gpus + gpus % 2;
+std::vector<Round> tournament(const std::vector<int>& gpus) {
+  const int count = static_cast<int>(gpus.size());
+  const int places = count + count % 2;
+  const auto gpu = [&](int place) { return gpus[static_cast<std::size_t>(place)]; };
   std::vector<Round> rounds;
   for (int turn = 0; turn < places - 1; ++turn) {
     Round round;
     for (int place = 0; place < places / 2; ++place) {
       const int one = place == 0 ? places - 1 : (turn + place) % (places - 1);
       const int other = (turn + places - 1 - place) % (places - 1);
-      if (std::max(one, other) < gpus) round.emplace_back(std::min(one, other), std::max(one, other));
+      if (std::max(one, other) < count) round.emplace_back(std::minmax(gpu(one), gpu(other)));
     }
+    if (!round.empty()) rounds.push_back(std::move(round));
+  }
+  return rounds;
+}
+
+std::vector<Round> rounds_of(const Measurement& found) {
+  std::vector<Round> rounds;
+  std::vector<int> all(found.gpus.size());
+  std::iota(all.begin(), all.end(), 0);
+  for (const std::vector<int>& group : groups_of(found)) {
+    const std::vector<Round> own = tournament(group);
+    rounds.resize(std::max(rounds.size(), own.size()));
+    for (std::size_t i = 0; i < own.size(); ++i) rounds[i].insert(rounds[i].end(), own[i].begin(), own[i].end());
+  }
+  for (Round& round : tournament(all)) {
+    std::erase_if(round, [&](const auto& pair) {
+      return may_be_peers(found, pair.first, pair.second) || !is_measured(found, pair.first, pair.second);
+    });
     if (!round.empty()) rounds.push_back(std::move(round));
   }
   return rounds;
@@ -45,7 +66,7 @@ std::vector<Round> tournament(int gpus) {
 
 std::vector<Round> apart(const Bench& bench) {
   std::vector<Round> rounds;
-  for (const Round& round : tournament(bench.count())) {
+  for (const Round& round : rounds_of(bench.found)) {
     const std::size_t first = rounds.size();
     for (const auto& pair : round) {
       auto fits =
@@ -60,8 +81,7 @@ std::vector<Round> apart(const Bench& bench) {
 }
 
 Pair& Bench::pair(int from, int to) const {
-  const int at = from * (count() - 1) + (to > from ? to - 1 : to);
-  return found.pairs[static_cast<std::size_t>(at)];
+  return *std::ranges::find_if(found.pairs, [&](const Pair& pair) { return pair.from == from && pair.to == to; });
 }
 
 const Path& Bench::path(int one, int other) const {
@@ -132,6 +152,7 @@ Result<void> enable_peers(Bench& bench) {
   Round enabled;
   for (int one = 0; one < bench.count(); ++one) {
     for (int other = one + 1; other < bench.count(); ++other) {
+      if (!is_measured(bench.found, one, other)) continue;
       for (const auto& [from, to] : {std::pair(one, other), std::pair(other, one)}) {
         Pair& pair = bench.pair(from, to);
         if (!pair.access) {

@@ -180,7 +180,7 @@ Result<void> chase(Bench& bench, const Ordered& ordered) {
 Result<void> staged(Bench& bench) {
   constexpr u64 kBytes = 32ULL << 20;
   constexpr int kTiny = 20;
-  for (const Round& round : tournament(bench.count())) {
+  for (const Round& round : rounds_of(bench.found)) {
     for (const auto& [one, other] : round) {  // one pair at a time: others would share the host's memory
       for (const auto& [from, to] : {std::pair(one, other), std::pair(other, one)}) {
         const OpenGpu& a = bench.gpu(from);

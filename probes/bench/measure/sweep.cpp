@@ -83,7 +83,7 @@ class Sweep {
   int peer_of(int owner) const {
     for (int step = 1; step < bench_.count(); ++step) {
       const int peer = (owner + step) % bench_.count();
-      if (no_access(bench_.pair(peer, owner)).empty()) return peer;
+      if (is_measured(bench_.found, peer, owner) && no_access(bench_.pair(peer, owner)).empty()) return peer;
     }
     return -1;
   }

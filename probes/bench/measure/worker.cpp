@@ -10,6 +10,7 @@
 #include <future>
 #include <numeric>
 
+#include "machine/hardware/peer_groups.hpp"
 #include "probes/bench/device/nvml.hpp"
 #include "probes/bench/measure/peer_process.hpp"
 
@@ -58,23 +59,29 @@ Result<Gpu> describe(const Driver& driver, int ordinal, int* compute_mode) {
   return gpu;
 }
 
-/// Ordered pairs with the driver's claims.
-Result<std::vector<Pair>> describe_pairs(const Driver& driver, const std::vector<int>& ordinals) {
+/// Ordered pairs to measure, with the driver's claims: both ways of each two GPUs of a group, and of two that the
+/// driver calls peers, although they are of two groups.
+Result<std::vector<Pair>> describe_pairs(const Driver& driver, const Measurement& found) {
   std::vector<Pair> pairs;
-  const int count = static_cast<int>(ordinals.size());
+  const int count = static_cast<int>(found.gpus.size());
   for (int from = 0; from < count; ++from) {
     for (int to = 0; to < count; ++to) {
       if (from == to) continue;
       CUdevice a = 0;
       CUdevice b = 0;
-      CU(driver, cuDeviceGet(&a, ordinals[static_cast<std::size_t>(from)]));
-      CU(driver, cuDeviceGet(&b, ordinals[static_cast<std::size_t>(to)]));
+      CU(driver, cuDeviceGet(&a, from));
+      CU(driver, cuDeviceGet(&b, to));
       Pair pair;
       pair.from = from;
       pair.to = to;
       int can = 0;
       CU(driver, cuDeviceCanAccessPeer(&can, a, b));
       pair.access = can != 0;
+      if (!may_be_peers(found, from, to)) {
+        int back = 0;
+        CU(driver, cuDeviceCanAccessPeer(&back, b, a));
+        if (can == 0 || back == 0) continue;
+      }
       CU(driver, cuDeviceGetP2PAttribute(&can, CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED, a, b));
       pair.native_atomics = can != 0;
       pairs.push_back(std::move(pair));
@@ -118,7 +125,11 @@ std::string not_applicable(const Measurement& found, const std::vector<int>& com
       return fmt::format("GPU {} is in compute mode \"exclusive process\" and in use", i);
     const auto mig = [&](const NvmlGpu& g) { return g.address == found.gpus[i].address && g.mig; };
     if (std::any_of(nvml.gpus.begin(), nvml.gpus.end(), mig))
-      return fmt::format("GPU {} is in MIG mode, which has no P2P", i);
+      return fmt::format(
+          "GPU {} is in MIG mode, which has no P2P{}", i,
+          found.gpus.size() < 3
+              ? ""
+              : fmt::format(": leave it out (--exclude {0}, \"gpus: {{exclude: [{0}]}}\")", found.gpus[i].address));
   }
   return "";
 }
@@ -216,6 +227,14 @@ Result<void> run_all(Bench& bench, std::optional<PeerProcess>& other, const Host
   return {};
 }
 
+/// The bus, with the peer groups of its GPUs; empty if there are too few GPUs for two groups, and where there is no
+/// bus. Virtual configuration space is slow to read.
+std::vector<PciDevice> divided_gpus(const Host& host) {
+  constexpr std::size_t kFewest = 3;
+  if (host.live() && host.names("/proc/driver/nvidia/gpus").size() < kFewest) return std::vector<PciDevice>();
+  return pci_devices(host).value_or(std::vector<PciDevice>());
+}
+
 /// Hides the GPUs at the addresses `without` from CUDA, here and in the second process. CUDA accepts a list by UUID
 /// only.
 Result<void> leave_out(const std::vector<std::string>& without, const Nvml& nvml) {
@@ -224,6 +243,10 @@ Result<void> leave_out(const std::vector<std::string>& without, const Nvml& nvml
     return fail(ErrorCode::not_found, "no GPU can be left out: NVML names none" +
                                           (nvml.not_available.empty() ? "" : ": " + nvml.not_available));
   std::string shown;
+  for (const NvmlGpu& gpu : nvml.gpus)
+    if (std::ranges::count(nvml.gpus, gpu.uuid, &NvmlGpu::uuid) > 1)
+      return fail(ErrorCode::invalid,
+                  fmt::format("no GPU can be left out: the driver gives two GPUs the UUID {}", gpu.uuid));
   for (const NvmlGpu& gpu : nvml.gpus)
     if (std::ranges::find(without, gpu.address) == without.end()) shown += (shown.empty() ? "" : ",") + gpu.uuid;
   ::setenv("CUDA_VISIBLE_DEVICES", shown.c_str(), 1);
@@ -238,8 +261,12 @@ Result<Measurement> measure(const Host& host, const Asked& asked, const Progress
   found.fault = asked.fault;
   Phases phases(found.phases,
                 [&](std::string_view phase, std::string_view transfer) { progress(phase, transfer, found); });
+  const std::vector<PciDevice> devices = divided_gpus(host);
+  std::vector<std::string> without = asked.without;
+  for (const PciDevice& gpu : devices)
+    if (is_alone(gpu)) without.push_back(gpu.address);
   std::optional<Nvml> early;  // read before CUDA, for the list of visible GPUs
-  if (!asked.without.empty()) TRY(leave_out(asked.without, early.emplace(read_nvml())));
+  if (!without.empty()) TRY(leave_out(without, early.emplace(read_nvml())));
   std::optional<PeerProcess> other;
   if (asked.full) other.emplace(TRY(PeerProcess::start()));  // before any thread, and before CUDA
   auto reading_nvml =
@@ -259,7 +286,10 @@ Result<Measurement> measure(const Host& host, const Asked& asked, const Progress
     found.gpus.push_back(TRY(describe(driver, ordinal, &compute_modes[static_cast<std::size_t>(ordinal)])));
     found.gpus.back().index = ordinal;
   }
-  found.pairs = TRY(describe_pairs(driver, ordinals));
+  for (Gpu& gpu : found.gpus)
+    if (const auto known = std::ranges::find(devices, gpu.address, &PciDevice::address); known != devices.end())
+      gpu.group = known->group;
+  found.pairs = TRY(describe_pairs(driver, found));
 
   const Nvml nvml = reading_nvml.get();
   phases.begin("GPUs");

@@ -28,6 +28,7 @@ struct Asked {
   bool alone =
       false;  ///< one transfer at a time, each reported before it begins: identifies the one at which a run ended
   std::vector<std::string> without;  ///< PCI addresses of GPUs that take no part
+  bool all_pairs = false;            ///< expects peers between all GPUs, not within groups only
   std::string fault;                 ///< fault to seed, for tests: see kFaults
 };
 
@@ -124,8 +125,10 @@ struct Bench {
   bool seeded(std::string_view fault, int from, int to) const { return asked.fault == fault && from == 0 && to == 1; }
 };
 
-/// Rounds that contain every unordered pair once.
-std::vector<Round> tournament(int gpus);
+/// Rounds that contain every unordered pair of these GPUs once.
+std::vector<Round> tournament(const std::vector<int>& gpus);
+/// Rounds that contain every pair to measure once: those within groups, groups side by side, then any others.
+std::vector<Round> rounds_of(const Measurement& found);
 /// The same pairs in rounds of pairs that also share no link, for timing.
 std::vector<Round> apart(const Bench& bench);
 

@@ -208,13 +208,15 @@ NcclNeed nccl_need_of(const Report& report) {
   };
   std::vector<NcclPair> pairs;
   for (const Pair& pair : report.measurement.pairs) {
+    if (!may_be_peers(report.measurement, pair.from, pair.to)) continue;
     const Path* path = path_of(report, pair);
     const bool nvlink = pair.nvlink_gb_s > 0 || (switched(pair.from) && switched(pair.to));
     const NcclReach reach = nvlink ? NcclReach::nvl : path == nullptr ? NcclReach::unknown : nccl_reach(*path);
     pairs.push_back({pair_name(pair.from, pair.to), reach, path != nullptr && path->intel_root,
                      median_of(pair.copy_gb_s).value_or(0), median_of(pair.staged_gb_s).value_or(0)});
   }
-  return nccl_need(pairs, gpus.size());
+  const auto groups = groups_of(report.measurement);
+  return nccl_need(pairs, groups.empty() ? 0 : groups.front().size());
 }
 
 std::vector<std::string> advice(const Report& report) {

@@ -74,7 +74,8 @@ Fitness fitness_of(const UseRow& row, const Measurement& run, const std::vector<
     if (remark.grade == Grade::fail && concerns(remark, row.use)) return {row.use, Fitness::Kind::unfit, remark.text};
   for (const Pair& pair : run.pairs)
     for (const std::string_view test : essential_tests({row.use}))
-      if (!has_run(run, pair, test)) return {row.use, Fitness::Kind::not_tested, why_not_run(run, pair, test)};
+      if (may_be_peers(run, pair.from, pair.to) && !has_run(run, pair, test))
+        return {row.use, Fitness::Kind::not_tested, why_not_run(run, pair, test)};
   return {row.use, Fitness::Kind::fit, row.use == P2pUse::nccl ? nccl_note(run) : ""};
 }
 

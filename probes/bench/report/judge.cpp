@@ -6,12 +6,14 @@
 #include "probes/bench/report/judge.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
 #include <functional>
 #include <map>
 
+#include "machine/hardware/gpus.hpp"
 #include "probes/bench/report/rules.hpp"
 #include "probes/bench/report/text.hpp"
 
@@ -92,6 +94,10 @@ void judge_pairs(const Measurement& run, const std::vector<std::vector<Path>>& p
     for (int to = 0; to < gpus; ++to) {
       if (from == to) continue;
       const Pair* pair = find(pairs, from, to);
+      if (pair == nullptr && !may_be_peers(run, from, to)) {
+        judgement.grades[static_cast<std::size_t>(from)][static_cast<std::size_t>(to)] = Grade::not_judged;
+        continue;
+      }
       if (pair == nullptr) {
         judgement.remarks.push_back({Grade::fail, from, to, "bytes", pair_name(from, to) + ": was not tested"});
         continue;
@@ -175,15 +181,39 @@ void judge_run(const Measurement& run, const std::vector<std::string>& kernel_lo
   }
 }
 
+/// True for a remark on GPUs of two groups, between which nothing has to work.
+bool is_unexpected(const Measurement& run, const Remark& remark) {
+  const int gpus = static_cast<int>(run.gpus.size());
+  const bool of_pair = remark.from >= 0 && remark.to >= 0 && remark.from < gpus && remark.to < gpus;
+  return of_pair && !may_be_peers(run, remark.from, remark.to);
+}
+
+/// " in 2 groups (2 x RTX 4090, 2 x RTX 3090)"; empty for one group.
+std::string groups_text(const Measurement& run) {
+  const std::vector<std::vector<int>> groups = groups_of(run);
+  if (groups.size() < 2) return {};
+  std::vector<std::string> texts;
+  for (const std::vector<int>& group : groups) {
+    std::map<std::string, int> counts;
+    for (const int gpu : group) ++counts[short_name(run.gpus[static_cast<std::size_t>(gpu)].name)];
+    std::vector<std::string> names;
+    for (const auto& [name, count] : counts) names.push_back(fmt::format("{} x {}", count, name));
+    texts.push_back(fmt::format("{}", fmt::join(names, " + ")));
+  }
+  return fmt::format(" in {} groups ({})", groups.size(), fmt::join(texts, ", "));
+}
+
 std::string proof(const Measurement& run) {
-  std::uint64_t bytes = 0;
+  std::uint64_t bytes = 0, pairs = 0;
   std::vector<double> rates;
   for (const Pair& pair : run.pairs) {
+    if (!may_be_peers(run, pair.from, pair.to)) continue;
+    ++pairs;
     for (const auto& [test, verified] : pair.verified_bytes) bytes += verified;
     if (pair.copy_gb_s) rates.push_back(pair.copy_gb_s->median);
   }
-  std::string text =
-      fmt::format("proven: {}, {} of correct bytes", count_name(run.pairs.size(), "ordered pair"), size_name(bytes));
+  std::string text = fmt::format("proven{}: {}, {} of correct bytes", groups_text(run),
+                                 count_name(pairs, "ordered pair"), size_name(bytes));
   if (rates.empty()) return text;
   const auto [slowest, fastest] = std::ranges::minmax(rates);
   const std::string least = fmt::format("{:.1f}", slowest), most = fmt::format("{:.1f}", fastest);
@@ -222,6 +252,8 @@ Judgement judge(const Measurement& measurement, const std::vector<std::vector<Pa
   judge_soak(measurement, judgement.remarks);
   judge_host_memory(measurement, judgement.remarks);
   judge_run(measurement, kernel_log, judgement.remarks);
+  for (Remark& remark : judgement.remarks)
+    if (remark.grade == Grade::fail && is_unexpected(measurement, remark)) remark.grade = Grade::warn;
   judgement.fit = fitness(measurement, judgement.remarks);
   for (Remark& remark : judgement.remarks)
     if (remark.grade == Grade::fail && std::ranges::none_of(wanted, [&](P2pUse use) { return concerns(remark, use); }))

@@ -272,10 +272,12 @@ std::string matrices(const Report& report, bool colour) {
   if (!run.fault.empty()) {
     page.line(capitals("a fault is seeded: " + run.fault + "; this run proves nothing"), Grade::fail);
   }
+  const bool divided = groups_of(run).size() > 1;
   for (const Gpu& gpu : run.gpus) {
-    page.line(fmt::format("GPU {:<2} {}  {}{}", gpu.index, gpu.address, gpu.name,
+    page.line(fmt::format("GPU {:<2} {}  {}{}{}", gpu.index, gpu.address, gpu.name, divided ? "  " + gpu.group : "",
                           gpu.in_use ? "  (in use: its speed is not judged)" : ""));
   }
+  if (divided) page.line("P2P is not expected between two generations: CUDA has none (shown as -).");
   if (run.gpus.size() >= 2 && !run.not_run.contains(kEverything)) put_matrices(page, report);
   put_remarks(page, report);
   put_totals(page, run);

@@ -26,8 +26,9 @@ def informations(*gpus, version=PATCHED):
     return files
 
 
-def driver_says(*gpus, refused=(), word="GNS", nvlink=False, topology="NODE", small=(), bridges=()):
-    """The answer for `gpus`, each (address, model): OK, but `word` for each pair with one of `refused`. `small`: those of 256 MiB of BAR1;
+def driver_says(*gpus, refused=(), word="GNS", nvlink=False, topology="NODE", small=(), bridges=(), refused_between=None):
+    """The answer for `gpus`, each (address, model): OK, but `word` for each pair with one of `refused`, and "NS" for the
+    two addresses that `refused_between` is true for. `small`: those of 256 MiB of BAR1;
     `bridges`: pairs of addresses with NVLink, which are OK in any case."""
     told = [{"address": address, "persistence": False, "bar1_bytes": 256 * MIB if address in small else model.largest_bar1,
              "vram_bytes": TOLD[model][1] * MIB, "generation": model.speed if nvlink else 1, "generation_most": model.speed,
@@ -37,7 +38,8 @@ def driver_says(*gpus, refused=(), word="GNS", nvlink=False, topology="NODE", sm
         for other in told:
             if one is not other:
                 joined = nvlink or {one["address"], other["address"]} in [set(pair) for pair in bridges]
-                status = "OK" if joined else word if {one["address"], other["address"]} & set(refused) else "OK"
+                apart = refused_between is not None and refused_between(one["address"], other["address"])
+                status = "OK" if joined else word if {one["address"], other["address"]} & set(refused) else "NS" if apart else "OK"
                 pairs.append({"from": one["address"], "to": other["address"], "read": status, "write": status,
                               "nvlink": "OK" if joined else "NS", "atomics": "OK" if joined else "NS", "topology": topology})
     lines = ",\n  ".join(json.dumps(gpu) for gpu in told), ",\n  ".join(json.dumps(pair) for pair in pairs)

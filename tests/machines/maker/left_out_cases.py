@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""Machines where one card is in the way of the others, and what is expected of the rest once a plan leaves that card out."""
+"""Machines with cards that can be no peers of the others: one fell off the bus, the rest are alone or of other groups."""
 
-from .cards import GT1030, RTX3090, RTX4090
+from .cards import GT1030, RTX3090, RTX4090, RTX5090, RTXA6000
 from .cases import IVHD, card, epyc, mapped, port
 from .config_space import MIB
 from .driver_answer import answers, driver_says, informations
@@ -36,9 +36,9 @@ def one_small():
         "rtx3090-x4-one-small-bar1", "Four RTX 3090, patched driver, one with an early vBIOS",
         "field-notes.md section 1, hard limits (early 3090 vBIOS caps BAR1 at 256 MiB: aikitoria issue 22); issue 3/9 (one bad card of four)",
         four(cards), "identity", installed() | IVHD | kernel_log(*load_lines(), *mapped())
-        | answers(*((address, RTX3090) for address in FOUR), refused=FOUR[3:], small=FOUR[3:]), "bar1-size",
-        "the card at 04:00.0 has no Resizable BAR capability: its vBIOS is too old, and the driver refuses its pairs", (), False, outlook="person",
-        excluding=excluding([FOUR[3]], "provable", None, "the driver says OK to every pair of the other three"))
+        | answers(*((address, RTX3090) for address in FOUR), refused=FOUR[3:], small=FOUR[3:]), None,
+        "the card at 04:00.0 has no Resizable BAR capability: it is alone, and the driver says OK to every pair of the other three", (), False,
+        excluding=excluding([FOUR[3]], "provable", None, "a plan that names the card says the same"))
 
 
 def display_card():
@@ -55,11 +55,29 @@ def display_card():
     return Machine(
         "rtx4090-x2-gt1030", "Two RTX 4090, patched driver, and a GT 1030 for the display, which nouveau drives",
         "issue 3/9 (a 1030 for the display), field-notes.md section 1 (the forks are open modules, which know no Pascal)", epyc(*slots),
-        "identity", files | IVHD | log | answers(*((address, RTX4090) for address in FOUR[:2])), "gpu-generation",
-        "no driver gives P2P with a Pascal card, and p2pd cannot know that it is not meant to take part: a person leaves it out",
-        ["nouveau of Linux 6.1 knows no Ada, so that it took the GT 1030 alone"], False, outlook="person",
-        excluding=excluding(["10de:1d01"], "provable", None, "the driver says OK to both ways of the pair; the card that nouveau drives is no part of it"))
+        "identity", files | IVHD | log | answers(*((address, RTX4090) for address in FOUR[:2])), None,
+        "no driver gives P2P with a Pascal card: it is alone, and the driver says OK to both ways of the other two",
+        ["nouveau of Linux 6.1 knows no Ada, so that it took the GT 1030 alone"], False,
+        excluding=excluding(["10de:1d01"], "provable", None, "a plan that names the card says the same"))
+
+
+def three_groups():
+    """An A6000 is of the 3090s' generation: three of Ampere, two of Ada, two of Blackwell."""
+    models = (RTX5090, RTX5090, RTX4090, RTX4090, RTX3090, RTX3090, RTXA6000)
+    addresses = [f"0000:0{bus}:00.0" for bus in range(1, 8)]
+    ports = [port(f"{slot:02x}.1", card(model, bar1=model.largest_bar1), number=slot, link=(model.speed, 16), current=(IDLE, 16))
+             for slot, model in enumerate(models, 1)]
+    return Machine(
+        "rtx5090-x2-rtx4090-x2-rtx3090-x2-a6000", "Two RTX 5090, two RTX 4090, two RTX 3090 and an RTX A6000, patched driver",
+        "public tests of such a machine: P2P between the cards of each generation", epyc(*ports), "identity",
+        installed() | IVHD | kernel_log(*load_lines()) | answers(*zip(addresses, models), refused_between=lambda one, other:
+            generation(models[addresses.index(one)]) != generation(models[addresses.index(other)])), None,
+        "CUDA gives peer access within each generation: the pairs of each are proven, those across are not expected", (), False)
+
+
+def generation(model):
+    return {RTX5090: "Blackwell", RTX4090: "Ada"}.get(model, "Ampere")
 
 
 def left_out_cases():
-    return [one_lost(), one_small(), display_card()]
+    return [one_lost(), one_small(), display_card(), three_groups()]

@@ -76,7 +76,7 @@ def one_displays():
     return Machine("rtx5090-x3-display", "Three RTX 5090, one drives a display, the driver says OK", "aikitoria PR 34",
                    cards(*[RTX5090] * 3), "identity", blackwell_files() | outputs | answers(
                        *((gpu, RTX5090) for gpu in (FIRST, SECOND, THIRD)), version="595.45.04"), None,
-                   "pairs with the first card may copy garbage: doctor names the display, and the proof decides", (), False)
+                   "pairs with the first card may copy garbage: it is alone, and the proof is of the other two", (), False)
 
 
 def first_day_5060():
