@@ -275,3 +275,28 @@ TEST_CASE("solver: with NVLink bridges, a build that keeps them precedes one tha
   CHECK(std::ranges::count(choose_driver(some, machine).notes,
                            "bridged GPUs lose their NVLink with this build, and use PCIe") == 1);
 }
+
+TEST_CASE("solver: one build for all groups of GPUs; where none is, the one for the larger groups is named",
+          "[solver]") {
+  Machine machine = machine_of({{k4090}, {k4090}, {k4090}, {k3090}, {k3090}}, {{"6.1.0"}});
+  CHECK(choose_driver(made(), machine).cause == "mixed-generations");
+  machine.divided = true;
+  CHECK(choose_driver(made(), machine).entry->id == kNewest);
+  machine.gpus[3].model->architecture = machine.gpus[4].model->architecture = "Blackwell";
+  const Choice none = choose_driver(made(), machine);
+  CHECK(none.entry == nullptr);
+  CHECK(none.next.find("Without 2 GPUs, fork/570.86.16 would do: \"gpus: {exclude: [") != std::string::npos);
+}
+
+TEST_CASE("solver: a defect of generations together counts where both are, in P2P or beside it", "[solver]") {
+  Catalogue all = made();
+  all.entries[3].defects = {
+      {.id = "x", .text = "x", .use = {}, .architectures = {}, .grave = true, .together = {"Ampere", "Ada"}}};
+  Machine machine = machine_of({2, Card{k4090}}, {{"6.1.0"}});
+  CHECK(choose_driver(all, machine).entry->id == kNewest);
+  machine.beside = {"Ampere"};
+  CHECK(choose_driver(all, machine).entry->id == "fork/565.57.01");
+  machine = machine_of({{k4090}, {k4090}, {k3090}, {k3090}}, {{"6.1.0"}});
+  machine.divided = true;
+  CHECK(choose_driver(all, machine).entry->id == "fork/565.57.01");
+}
