@@ -153,3 +153,19 @@ TEST_CASE("rounds: groups side by side, then what the driver calls peers across 
   REQUIRE(rounds.size() == 4);
   CHECK(rounds.back() == Round{{3, 4}});
 }
+
+TEST_CASE("rounds: a quick run of many GPUs times each link once") {
+  for (int gpus = 2; gpus <= 16; ++gpus) {
+    Measurement run;
+    for (int gpu = 0; gpu < gpus; ++gpu) {
+      run.gpus.emplace_back();
+      run.gpus.back().index = gpu;
+    }
+    std::set<int> timed;
+    const std::vector<Round> rounds = each_link(run);
+    for (const Round& round : rounds)
+      for (const auto& [one, other] : round) timed.insert({one, other});
+    CHECK(timed.size() == static_cast<std::size_t>(gpus));
+    CHECK(rounds.size() == static_cast<std::size_t>(1 + gpus % 2));
+  }
+}

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <set>
 
 #include "probes/bench/measure/worker.hpp"
 
@@ -64,9 +65,20 @@ std::vector<Round> rounds_of(const Measurement& found) {
   return rounds;
 }
 
-std::vector<Round> apart(const Bench& bench) {
+std::vector<Round> each_link(const Measurement& found) {
+  std::set<int> timed;
   std::vector<Round> rounds;
-  for (const Round& round : rounds_of(bench.found)) {
+  for (const Round& round : rounds_of(found)) {
+    const std::size_t before = timed.size();
+    for (const auto& [one, other] : round) timed.insert({one, other});
+    if (timed.size() > before) rounds.push_back(round);
+  }
+  return rounds;
+}
+
+std::vector<Round> apart(const Bench& bench, const std::vector<Round>& all) {
+  std::vector<Round> rounds;
+  for (const Round& round : all) {
     const std::size_t first = rounds.size();
     for (const auto& pair : round) {
       auto fits =

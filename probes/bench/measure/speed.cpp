@@ -14,6 +14,8 @@ using namespace cuda;
 
 namespace {
 
+/// Ordered pairs up to which a quick run times each; with more it times each GPU's link once, both ways.
+constexpr std::size_t kMostTimedAtBoot = 12;
 constexpr int kInner = 2;           // copies between two events: the gap between them counts half
 constexpr u64 kChaseLoads = 128;    // by one multiprocessor: reading the clock twice costs a tenth of one load
 constexpr unsigned kChaseEach = 4;  // every fourth multiprocessor
@@ -216,7 +218,8 @@ Result<void> measure_speed(Bench& bench) {
   std::map<std::pair<int, int>, u64> lengths;
   for (const OpenGpu& gpu : bench.gpus)
     TRY(gpu.launch(Kernel::chain, gpu.wide(), gpu.stream(), gpu.ring(), kChaseStride, OpenGpu::kRing / kChaseStride));
-  for (const Round& round : apart(bench)) {
+  const bool all = !bench.asked.quick || bench.found.pairs.size() <= kMostTimedAtBoot;
+  for (const Round& round : apart(bench, all ? rounds_of(bench.found) : each_link(bench.found))) {
     TRY(bench.connect(round));
     for (OpenGpu& gpu : bench.gpus) TRY(gpu.forget());
     const Ordered both = bench.both_ways(round);

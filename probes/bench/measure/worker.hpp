@@ -129,8 +129,10 @@ struct Bench {
 std::vector<Round> tournament(const std::vector<int>& gpus);
 /// Rounds that contain every pair to measure once: those within groups, groups side by side, then any others.
 std::vector<Round> rounds_of(const Measurement& found);
-/// The same pairs in rounds of pairs that also share no link, for timing.
-std::vector<Round> apart(const Bench& bench);
+/// The first of these rounds, as many as it takes until every GPU with a pair was in one.
+std::vector<Round> each_link(const Measurement& found);
+/// The pairs of these rounds in rounds of pairs that also share no link, for timing.
+std::vector<Round> apart(const Bench& bench, const std::vector<Round>& rounds);
 
 // Parts of a run, in order.
 Result<void> staged(Bench& bench);          ///< before peers are enabled: copies through the host
