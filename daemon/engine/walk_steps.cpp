@@ -92,9 +92,8 @@ Result<void> Walk::move(const Outcome& outcome) {
   run_.state = *next;
   run_.reason = outcome.reason;
   if (*next == RunState::paused && is_on_trial())
-    run_.reason +=
-        fmt::format("{}it goes on at the next boot, because only p2pd loads the new modules until P2P is proven",
-                    run_.reason.empty() ? "" : "; ");
+    run_.reason += fmt::format("{}it goes on at the next boot, because its changes are on trial until then",
+                               run_.reason.empty() ? "" : "; ");
   if (change == Event::revert) run_.rollback = Rollback::all;
   if (!is_open(run_.state)) {
     run_.ended = event("", "", "").time;
