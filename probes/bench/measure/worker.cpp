@@ -266,7 +266,9 @@ Result<Measurement> measure(const Host& host, const Asked& asked, const Progress
   for (const PciDevice& gpu : devices)
     if (is_alone(gpu)) without.push_back(gpu.address);
   std::optional<Nvml> early;  // read before CUDA, for the list of visible GPUs
-  if (!without.empty()) TRY(leave_out(without, early.emplace(read_nvml())));
+  if (!without.empty())
+    if (Result<void> hidden = leave_out(without, early.emplace(read_nvml())); !hidden && !asked.without.empty())
+      return Failure(std::move(hidden).error());  // others have no pairs, seen or not
   std::optional<PeerProcess> other;
   if (asked.full) other.emplace(TRY(PeerProcess::start()));  // before any thread, and before CUDA
   auto reading_nvml =
@@ -288,7 +290,7 @@ Result<Measurement> measure(const Host& host, const Asked& asked, const Progress
   }
   for (Gpu& gpu : found.gpus)
     if (const auto known = std::ranges::find(devices, gpu.address, &PciDevice::address); known != devices.end())
-      gpu.group = known->group;
+      gpu.group = is_alone(*known) ? std::string(kAlone) + known->address : known->group;
   found.pairs = TRY(describe_pairs(driver, found));
 
   const Nvml nvml = reading_nvml.get();
