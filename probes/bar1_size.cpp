@@ -237,7 +237,8 @@ Result<Finding> check(const Host& host, const Parameters& parameters) {
     const bool attainable = parameters.value("attainable", false);
     judge(finding, gpus, attainable);
     for (const Case& gpu : gpus)
-      if (const Cause& cause = cause_of(gpu); verdict_of(cause, attainable) == Verdict::fail && gpu.above.whole)
+      if (const Cause& cause = cause_of(gpu);
+          verdict_of(cause, attainable) == Verdict::fail && gpu.above.whole && gpu.gpu->extended_readable)
         finding.in_the_way[gpu.gpu->address] =
             fmt::format("BAR1 does not cover its VRAM: {}. {}", cause.says, cause.next);
     finding.impossible = finding.verdict == Verdict::fail && too_few_left(gpus);

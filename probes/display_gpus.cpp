@@ -160,7 +160,8 @@ void judge(Finding& finding, const std::vector<Gpu>& gpus, bool display_engine_i
     for (const auto& [address, by] : words.taken) taken.push_back(fmt::format("{} {}", address, by));
     finding.verdict = Verdict::fail;
     for (const auto& [address, by] : words.taken)
-      finding.in_the_way[address] = fmt::format("it {}. Without that it would take part.", by);
+      finding.in_the_way[address] = fmt::format(
+          "it {}: P2P with it may copy garbage, whatever the driver says. Without that it would take part.", by);
     finding.summary = fmt::format("{}: P2P with it may copy garbage", fmt::join(taken, "; "));
     finding.next =
         "Plug the monitor into the board's own graphics, make that the primary display in the firmware setup (BIOS), "

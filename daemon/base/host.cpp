@@ -29,9 +29,12 @@ bool executable(const RootReader& files, std::string_view path) {
 
 }  // namespace
 
-std::unique_ptr<const Host> Host::snapshot() const {
+std::unique_ptr<const Host> Host::snapshot() const { return snapshot(alone_gpus_); }
+
+std::unique_ptr<const Host> Host::snapshot(std::map<std::string, std::string> alone_gpus) const {
   std::unique_ptr<Host> copy(new Host(*this));
   copy->memory_ = std::make_shared<std::map<std::string, std::any>>();
+  copy->alone_gpus_ = std::move(alone_gpus);
   return copy;
 }
 

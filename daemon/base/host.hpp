@@ -50,6 +50,8 @@ class Host {
 
   /// Copies the host for one look at it: data that many probes read, such as the PCI bus, is read once.
   std::unique_ptr<const Host> snapshot() const;
+  /// The same with these GPUs alone: see set_alone_gpus().
+  std::unique_ptr<const Host> snapshot(std::map<std::string, std::string> alone_gpus) const;
   /// Returns the result of `read`; a snapshot remembers it as `what`, and reads it only once.
   template <class Value>
   Result<Value> once(std::string_view what, const std::function<Result<Value>()>& read) const {

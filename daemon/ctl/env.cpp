@@ -37,13 +37,13 @@ std::string line_of(const Setting& s, std::string_view format) {
 
 void print_lines(const std::vector<Setting>& settings, const Proof& proven, std::string_view format) {
   fmt::print("# P2P is proven on this boot for {}\n", fmt::join(proven.fit_for, ", "));
-  const bool divided = proven.groups.size() > 1;
+  const bool divided = is_divided(proven);
   if (settings.empty() && !divided) fmt::print("# nothing to set\n");
   if (format == "systemd" && !settings.empty()) fmt::print("[Service]\n");
   for (const Setting& s : settings)
     fmt::print("# {}: {}\n{}\n", fmt::join(s.applications, ", "), s.reason, line_of(s, format));
   if (!divided) return;
-  fmt::print("# P2P works within each of these groups, not between them; one of:\n");
+  fmt::print("# P2P works within each of these groups of GPUs; one of:\n");
   for (const ProvenGroup& group : proven.groups)
     fmt::print("# {}: CUDA_VISIBLE_DEVICES={}\n", group.name,
                fmt::join(group.uuids.empty() ? group.gpus : group.uuids, ","));

@@ -30,7 +30,7 @@ Result<Host> Context::host(CommandRunner& runner) const { return Host(TRY(root()
 
 Result<Host> Context::host_of_plan(CommandRunner& runner) const {
   Host all = TRY(host(runner));
-  if (const Result<Plan> asked = plan()) choose_gpus(all, *asked, registry);
+  if (Result<Plan> asked = plan()) choose_gpus(all, *asked, registry);
   return all;
 }
 

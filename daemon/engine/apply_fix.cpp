@@ -7,6 +7,7 @@
 
 #include "engine/walk.hpp"
 #include "machine/driver/ready.hpp"
+#include "plan/alone_gpus.hpp"
 #include "plan/journalled_plan.hpp"
 
 namespace p2pd {
@@ -56,6 +57,10 @@ Result<bool> Walk::try_alternative() {
     TRY(undo_step(*trial));
     trial->tried = Tried::ineffective;
     spent = true;
+    if (!trial->spares.empty()) {  // gates that it did without count from now on
+      plan_.gpus.alone.reset();
+      choose_gpus(s_.host, plan_, s_.registry);
+    }
     if (goes_on) {
       run_.resolved = journal_text(plan_);
       TRY(s_.journal.save(run_,

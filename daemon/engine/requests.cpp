@@ -67,6 +67,7 @@ Result<Run> Walk::prove_again() {
   if (unread_ && plan_.goal() == nullptr) return Failure(*unread_);
   Plan checks = checks_of(std::move(plan_), s_.registry, true);
   checks.name = kVerify;
+  checks.gpus.alone = checks.gpus.alone.value_or(std::map<std::string, std::string>());  // what is proven stays
   checks.policy = {.reboots = 0, .on_failure = OnFailure::keep, .busy = Busy::wait};
   TRY(begin(checks, RunState::walking));
   return walk();
@@ -112,8 +113,7 @@ Result<void> Walk::prove_earlier() {
   if (run_.rollback == Rollback::all || s_.host.files().exists(ready_file())) return {};
   const std::optional<Run> proven = TRY(standing_proof());
   if (!proven) return {};
-  const Plan checks =
-      checks_of(read_journalled_plan(proven->resolved, proven->plan, s_.registry).plan, s_.registry, true);
+  Plan checks = checks_of(read_journalled_plan(proven->resolved, proven->plan, s_.registry).plan, s_.registry, true);
   const Step* goal = checks.goal();
   choose_gpus(s_.host, checks, s_.registry);  // the run ends with this
   const Assessment seen = assess(checks, s_.registry, [&](const Step& step) { return check(step); });
@@ -216,6 +216,7 @@ Result<Run> Walk::request(Event event) {
     if (unread_) return Failure(*unread_);
     Plan anew = plan_;
     for (Step& step : anew.steps) step.reset_trial();
+    anew.gpus.alone.reset();
     TRY(begin(anew, RunState::walking));
   } else {
     const bool looks = is_open(run_.state) && run_.state != RunState::reverting && only_checks();
@@ -227,6 +228,13 @@ Result<Run> Walk::request(Event event) {
   return run_;
 }
 
+/// Takes the choice of GPUs from the plan, as far as it is made.
+void Walk::take_gpus() {
+  s_.host.leave_out_gpus(plan_.gpus.left_out);
+  s_.host.require_all_gpus(plan_.gpus.all);
+  s_.host.set_alone_gpus(plan_.gpus.alone.value_or(std::map<std::string, std::string>()));
+}
+
 Result<void> Walk::load(const Run& run) {
   run_ = run;
   JournalledPlan read = read_journalled_plan(run.resolved, run.plan, s_.registry);
@@ -234,8 +242,7 @@ Result<void> Walk::load(const Run& run) {
   unread_.reset();
   if (read.unread)
     unread_ = (*std::move(read.unread)).in(fmt::format("run {} of plan {} cannot be continued", run.id, run.plan));
-  s_.host.leave_out_gpus(plan_.gpus.left_out);
-  s_.host.require_all_gpus(plan_.gpus.all);
+  take_gpus();
   records_.clear();
   for (StepRecord& step : TRY(s_.journal.steps(run.id))) records_[step.step] = step;
   return {};
@@ -244,8 +251,7 @@ Result<void> Walk::load(const Run& run) {
 Result<void> Walk::begin(const Plan& plan, RunState state) {
   plan_ = plan;
   unread_.reset();
-  s_.host.leave_out_gpus(plan_.gpus.left_out);
-  s_.host.require_all_gpus(plan_.gpus.all);
+  take_gpus();
   records_.clear();
   Run run;
   run.plan = plan.name;

@@ -56,7 +56,7 @@ json groups_of(const json& report) {
   for (const json& gpu : field_of(report, "gpus"))
     if (const json& group = field_of(gpu, "group"), &address = field_of(gpu, "address");
         group.is_string() && group != "" && address.is_string())
-      groups[group.get<std::string>()].push_back(address);
+      groups[group_label(group)].push_back(address);
   return groups;
 }
 

@@ -92,8 +92,8 @@ Result<Run> Walk::walk() {
 
 /// Makes the open choices; they are fixed for the rest of the run.
 Result<void> Walk::choose() {
-  const auto host = choose_gpus(s_.host, plan_, s_.registry);
-  plan_ = resolve(std::move(plan_), s_.registry, *host);
+  choose_gpus(s_.host, plan_, s_.registry);
+  plan_ = resolve(std::move(plan_), s_.registry, *s_.host.snapshot());
   std::string resolved = journal_text(plan_);
   if (resolved == run_.resolved) return {};
   run_.resolved = std::move(resolved);
@@ -156,7 +156,7 @@ std::vector<const Step*> Walk::fixable(const Assessment& seen) const {
 /// Checks every gate. Tries the goal if all gates hold, or before any change.
 Result<std::optional<Walk::Outcome>> Walk::look(Pass& pass, bool goal_first) {
   if (std::optional<Outcome> asked = asked_for()) return asked;
-  const auto host = choose_gpus(s_.host, plan_, s_.registry);  // a snapshot: shared data is read once
+  const auto host = s_.host.snapshot();  // shared data is read once
   const Check looked = [&](const Step& step) {
     Finding finding = check(step, *host);
     s_.observer.checked(step, finding);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "machine/hardware/peer_groups.hpp"
+#include "plan/resolve.hpp"
 
 namespace p2pd {
 namespace {
@@ -38,30 +39,27 @@ bool leaves_peers(std::vector<PciDevice> devices, const std::map<std::string, st
   return !peer_groups(devices).empty();
 }
 
+}  // namespace
+
 std::map<std::string, std::string> alone_gpus(const Plan& plan, const Registry& registry, const Host& host) {
-  const auto devices = pci_devices(host);
-  if (!devices || nvidia_gpus(*devices).size() < kFewest) return {};
-  const std::set<std::string> spared = spared_gates(plan, registry, host);
+  const auto seen = host.snapshot(std::map<std::string, std::string>());
+  const auto devices = pci_devices(*seen);
+  if (plan.gpus.all || !devices || nvidia_gpus(*devices).size() < kFewest) return {};
+  const Plan resolved = resolve(plan, registry, *seen);  // a gate may depend on the driver to come
+  const std::set<std::string> spared = spared_gates(resolved, registry, *seen);
   std::map<std::string, std::string> alone;
-  for (const Step& step : plan.steps) {
+  for (const Step& step : resolved.steps) {
     const bool asked = step.kind == StepKind::gate && step.fix.empty() && registry.probe(step.check)->judges_each_gpu;
-    if (asked && !spared.contains(step.id)) alone.merge(finding_of(step, registry, host).in_the_way);
+    if (asked && !spared.contains(step.id)) alone.merge(finding_of(step, registry, *seen).in_the_way);
   }
   return leaves_peers(*devices, alone) ? alone : std::map<std::string, std::string>();
 }
 
-}  // namespace
-
-std::unique_ptr<const Host> choose_gpus(Host& host, const Plan& plan, const Registry& registry) {
+void choose_gpus(Host& host, Plan& plan, const Registry& registry) {
   host.leave_out_gpus(plan.gpus.left_out);
   host.require_all_gpus(plan.gpus.all);
-  host.set_alone_gpus({});
-  std::unique_ptr<const Host> seen = host.snapshot();
-  if (plan.gpus.all) return seen;
-  std::map<std::string, std::string> alone = alone_gpus(plan, registry, *seen);
-  if (alone.empty()) return seen;
-  host.set_alone_gpus(std::move(alone));
-  return host.snapshot();
+  if (!plan.gpus.alone) plan.gpus.alone = alone_gpus(plan, registry, host);
+  host.set_alone_gpus(*plan.gpus.alone);
 }
 
 }  // namespace p2pd

@@ -126,7 +126,7 @@ Result<Plan> load_plan(const Config& config, const std::string& name, const Regi
 }
 
 Result<WantedGpus> read_wanted_gpus(const yaml::Node& root) {
-  static constexpr std::string_view kKeys[] = {"exclude", "require"};
+  static constexpr std::string_view kKeys[] = {"exclude", "require", "alone"};
   static constexpr std::string_view kRequired[] = {"groups", "all"};
   WantedGpus wanted;
   if (!root.has("gpus")) return wanted;
@@ -134,6 +134,11 @@ Result<WantedGpus> read_wanted_gpus(const yaml::Node& root) {
   TRY(node.keys(kKeys));
   if (node.has("require")) wanted.all = TRY(TRY(node.at("require")).choice(kRequired)) == 1;
   if (node.has("exclude")) wanted.left_out = TRY(TRY(node.at("exclude")).texts());
+  if (node.has("alone")) {
+    const yaml::Node alone = TRY(node.at("alone"));
+    wanted.alone.emplace();
+    for (const std::string& address : TRY(alone.names())) (*wanted.alone)[address] = TRY(TRY(alone.at(address)).text());
+  }
   for (const std::string& word : wanted.left_out)
     if (!is_gpu_name(word))
       return Failure(

@@ -111,6 +111,7 @@ nlohmann::json to_json(const Plan& plan) {
   if (plan.driver != DriverWanted::chosen) document["driver"] = to_string(plan.driver);
   if (!plan.gpus.left_out.empty()) document["gpus"]["exclude"] = plan.gpus.left_out;
   if (plan.gpus.all) document["gpus"]["require"] = "all";
+  if (plan.gpus.alone && !plan.gpus.alone->empty()) document["gpus"]["alone"] = *plan.gpus.alone;
   return document;
 }
 

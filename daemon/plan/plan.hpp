@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -96,6 +97,9 @@ std::string_view to_string(DriverWanted value);
 struct WantedGpus {
   std::vector<std::string> left_out = {};  ///< names, see is_gpu_name()
   bool all = false;                        ///< "require: all": none of the others may be alone, or in another group
+  /// Those that can have no peer, by address, with the reason; nullopt: not decided yet. A run that finds some keeps
+  /// them to its end, and so do the checks of later boots.
+  std::optional<std::map<std::string, std::string>> alone = {};
 };
 
 /// Ordered steps and policy; says what should be true, never what to do.

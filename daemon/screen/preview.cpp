@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "plan/alone_gpus.hpp"
 #include "plan/config.hpp"
 #include "screen/print.hpp"
 
@@ -15,14 +16,14 @@ Effect effect_of(const Step& step, const Registry& registry) {
   return step.fix.empty() ? Effect::live : registry.action(step.fix)->effect;
 }
 
-Otherwise otherwise_of(const PlanPreview& all, const Plan& plan, const Assessment& seen) {
+Otherwise otherwise_of(const PlanPreview& all, const Plan& plan, const Host& host, const Assessment& seen) {
   Otherwise then;
   if (const auto people = seen.for_a_person(); !people.empty() && people.front() != seen.goal()) {
     const std::string& next = people.front()->next;
     then.obstacle =
         fmt::format("{}: {}", people.front()->step->id, next.empty() ? people.front()->finding.summary : next);
   }
-  ChangeTeller teller(plan, all.registry, all.host, seen);
+  ChangeTeller teller(plan, all.registry, host, seen);
   for (const Standing& s : seen.steps) {
     const auto now = std::ranges::find(all.seen.steps, s.step->id, [](const Standing& one) { return one.step->id; });
     const bool fixed = now != all.seen.steps.end() && now->is_failing() && all.outlook == Outlook::fixable;
@@ -39,12 +40,15 @@ Otherwise if_the_proof_fails(const PlanPreview& all, const Step* trial) {
   Plan plan = all.plan;
   for (Step& step : plan.steps)
     if (trial != nullptr && step.id == trial->id) step.tried = Tried::ineffective;
-  Assessment seen = trial == nullptr ? all.seen : assess(plan, all.registry, all.host);
+  // an alternative may do without what a GPU lacks
+  const auto host =
+      all.host.snapshot(trial == nullptr ? all.host.alone_gpus() : alone_gpus(plan, all.registry, all.host));
+  Assessment seen = trial == nullptr ? all.seen : assess(plan, all.registry, *host);
   Finding refuted;
   refuted.verdict = Verdict::fail;
   refuted.summary = "the proof failed";
   if (seen.goal() != nullptr) seen.judge_goal(refuted);
-  return otherwise_of(all, plan, seen);
+  return otherwise_of(all, plan, *host, seen);
 }
 
 Otherwise if_it_still_fails(const PlanPreview& all, const Step& step) {
@@ -56,7 +60,7 @@ Otherwise if_it_still_fails(const PlanPreview& all, const Step& step) {
     const Result<Finding> finding = all.registry.probe(one.check)->check(all.host, one.with);
     return finding ? *finding : unknown(finding.error());
   });
-  Otherwise then = otherwise_of(all, all.plan, seen);
+  Otherwise then = otherwise_of(all, all.plan, all.host, seen);
   for (const Preview& preview : all.steps)  // what is changed in any case
     for (const Change& change : preview.changes.made) std::erase(then.changes, change.description.summary);
   return then;
@@ -116,7 +120,9 @@ std::vector<std::string> row_of(const Standing& s, const Assessment& seen) {
             dim(excused           ? "not in the way" + (summary.empty() ? "" : "; now: " + summary)
                 : summary.empty() ? "not checked before the steps above hold"
                                   : "waits; now: " + summary)};
-  if (excused && s.step->is_gate()) return {dim("·"), s.step->id, summary + dim("  (not in the way here)")};
+  if (excused && s.step->is_gate())
+    return {dim("·"), s.step->id,
+            summary + dim(outlook == Outlook::ready ? "  (not in the way here)" : "  (the proof decides)")};
   const bool planned =
       s.kind == Standing::Kind::fixable || s.kind == Standing::Kind::busy || s.kind == Standing::Kind::pending;
   return {planned ? mark_of_planned() : mark(s.finding.verdict), s.step->id, summary};

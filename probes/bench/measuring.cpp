@@ -232,7 +232,7 @@ int measuring_process(const Apart& apart, const Root& root) {
   Host host(root, runner);
   host.leave_out_gpus(apart.asked.without);
   host.require_all_gpus(apart.asked.all_pairs);
-  const Result<Measurement> found = measure(host, apart.asked, progress);
+  const Result<Measurement> found = measure(*host.snapshot(), apart.asked, progress);
   watch.reset();
   if (!found) return say_error(found.error(), kNoMeasurement);
   say("", text_of(*found));

@@ -106,7 +106,7 @@ class Groups(Case):
         write(self.plan, "name: all\ntitle: all\nbased_on: geforce-p2p\ngpus: {require: all}\n")
         told = self.ctl("doctor", self.plan).stdout
         self.assertIn("NOT WORKING", told)
-        self.assertIn('Take "require: all" out of the plan\'s "gpus:"', re.sub(r"\s+", " ", told))
+        self.assertIn('Take "require: all" out of "gpus:" of the plan', re.sub(r"\s+", " ", told))
         self.use("rtx3090-rtx4090-mixed")
         told = re.sub(r"\s+", " ", self.ctl("doctor").stdout)
         self.assertIn("NOT POSSIBLE", told)

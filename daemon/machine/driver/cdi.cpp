@@ -53,7 +53,7 @@ Result<std::string> own_cdi(const Host& host, const Proof& proof) {
   const std::size_t equals = kReadyDevice.find('=');
   json devices = json::array({{{"name", kReadyDevice.substr(equals + 1)}, {"containerEdits", edits}}});
   for (const ProvenGroup& group : proof.groups) {
-    if (proof.groups.size() < 2 || group.uuids.size() < group.gpus.size()) continue;
+    if (!is_divided(proof) || group.uuids.size() < group.gpus.size()) continue;
     json of_group = edits;
     of_group["env"].push_back(fmt::format("CUDA_VISIBLE_DEVICES={}", fmt::join(group.uuids, ",")));
     devices.push_back({{"name", group.name}, {"containerEdits", std::move(of_group)}});

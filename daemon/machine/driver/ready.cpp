@@ -63,18 +63,12 @@ Result<std::map<std::string, bool>> drift_from(const nlohmann::json& proven, con
   return drift;
 }
 
-/// "chip-10de-30" for "chip 10de:30"
-std::string label_of(std::string name) {
-  for (char& c : name) c = std::isalnum(static_cast<unsigned char>(c)) != 0 ? static_cast<char>(std::tolower(c)) : '-';
-  return name;
-}
-
 std::vector<ProvenGroup> groups_here(const Host& host, const std::vector<PciDevice>& devices) {
   std::vector<PeerGroup> peers = peer_groups(devices);
   if (peers.empty()) peers.push_back({"all", nvidia_gpus(devices)});
   std::vector<ProvenGroup> groups;
   for (const PeerGroup& group : peers) {
-    ProvenGroup& proven = groups.emplace_back(ProvenGroup{label_of(group.name), group.gpus, {}});
+    ProvenGroup& proven = groups.emplace_back(ProvenGroup{group_label(group.name), group.gpus, {}});
     for (const std::string& gpu : group.gpus)
       if (std::string uuid = told_of_gpu(host, gpu, "GPU UUID"); !uuid.empty()) proven.uuids.push_back(std::move(uuid));
   }
@@ -87,6 +81,13 @@ std::vector<ProvenGroup> groups_from(const nlohmann::json& document) {
     if (const nlohmann::json& name = field_of(group, "name"); name.is_string())
       groups.push_back({name, json_texts(group, "gpus"), json_texts(group, "uuids")});
   return groups;
+}
+
+std::vector<std::string> keys_of(const nlohmann::json& object) {
+  std::vector<std::string> keys;
+  if (object.is_object())
+    for (const auto& [key, value] : object.items()) keys.push_back(key);
+  return keys;
 }
 
 /// Names the GPUs of a proof that are no longer at their places, and those that were not there.
@@ -123,6 +124,11 @@ Result<void> withdraw_device(Host& host) {
 
 }  // namespace
 
+std::string group_label(std::string group) {
+  for (char& c : group) c = std::isalnum(static_cast<unsigned char>(c)) != 0 ? static_cast<char>(std::tolower(c)) : '-';
+  return group;
+}
+
 std::string ready_file() { return runtime_directory() + "/ready"; }
 std::string limited_file() { return runtime_directory() + "/limited"; }
 
@@ -154,6 +160,7 @@ Result<void> announce(Host& host, const Proof& proof) {
     if (is_alone(device)) alone[device.address] = device.left_out.substr(kAlone.size());
   }
   Proof whole = proof;
+  for (const auto& [address, why] : alone.items()) whole.alone.push_back(address);
   whole.groups = groups_here(host, devices);
   for (const ProvenGroup& group : whole.groups)
     groups.push_back({{"name", group.name}, {"gpus", group.gpus}, {"uuids", group.uuids}});
@@ -202,6 +209,7 @@ Result<Proof> require_proof(const Host& host) {
   return Proof{.limited = proven.limited,
                .fit_for = json_texts(proven.document, "fit_for"),
                .summary = summary.is_string() ? summary : "",
+               .alone = keys_of(field_of(proven.document, "alone")),
                .groups = groups_from(proven.document)};
 }
 

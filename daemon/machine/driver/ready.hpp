@@ -18,13 +18,20 @@ struct ProvenGroup {
   std::vector<std::string> uuids;  ///< "GPU-...", as far as the driver tells them
 };
 
+/// Label of a peer group: "ada" for "Ada", "chip-10de-30" for "chip 10de:30".
+std::string group_label(std::string group);
+
 /// Result of a proof on this boot.
 struct Proof {
   bool limited = false;                  ///< less than the plan wants
   std::vector<std::string> fit_for;      ///< uses of P2P, "nccl"
   std::string summary = {};              ///< one line with what was measured; empty: not known
+  std::vector<std::string> alone = {};   ///< of a proof that was announced: addresses of GPUs without a peer
   std::vector<ProvenGroup> groups = {};  ///< of a proof that was announced, the largest first
 };
+
+/// True if not every GPU can be the peer of every other, so that programs must be told which to use.
+inline bool is_divided(const Proof& proof) { return proof.groups.size() > 1 || !proof.alone.empty(); }
 
 /// File that exists while P2P is proven on this boot, and file that exists while it is proven for less than the plan
 /// wants.

@@ -269,6 +269,8 @@ std::vector<std::string> notes_on(const Catalogue& catalogue, const CatalogueEnt
   for (const Defect* defect : defects_on(entry, machine)) notes.push_back("known defect: " + defect->text);
   if (machine.nvlink && entry.nvlink == "lost")
     notes.push_back("bridged GPUs lose their NVLink with this build, and use PCIe");
+  if (machine.nvlink && entry.nvlink.empty())
+    notes.push_back("whether bridged GPUs keep their NVLink with this build is not known");
   for (const std::string& generation : generations(machine))
     if (const auto evidence = entry.architectures.find(generation);
         evidence != entry.architectures.end() && evidence->second != "reported")
@@ -284,7 +286,7 @@ bool keeps_packages(const CatalogueEntry& entry, const Machine& machine) {
 
 namespace {
 
-/// Names the build that would do for fewer groups of GPUs, and the pairs that this costs: the smallest groups go first.
+/// Names the build that would do for fewer groups of GPUs, and those that it leaves out: the smallest groups go first.
 void name_build_for_fewer(Choice& choice, const Catalogue& catalogue, Machine machine) {
   std::vector<std::string> without;
   for (std::set<std::string> left = generations(machine); left.size() > 1; left = generations(machine)) {
@@ -295,6 +297,7 @@ void name_build_for_fewer(Choice& choice, const Catalogue& catalogue, Machine ma
     const std::string smallest = *std::ranges::min_element(left, {}, members);
     for (const Machine::Gpu& gpu : machine.gpus)
       if (gpu.model && gpu.model->architecture == smallest) without.push_back(gpu.address);
+    machine.beside.insert(smallest);
     std::erase_if(machine.gpus, [&](const auto& gpu) { return gpu.model && gpu.model->architecture == smallest; });
     const Choice fewer = choose_for_all(catalogue, machine);
     if (fewer.entry == nullptr) continue;

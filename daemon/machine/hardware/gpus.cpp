@@ -129,7 +129,7 @@ std::string name_of(const GpuAt& gpu) {
 
 std::optional<GenerationProblem> generation_problem(const std::vector<GpuAt>& gpus) {
   constexpr const char* kWithin =
-      "Take \"require: all\" out of the plan's \"gpus:\": P2P is then within each generation.";
+      "Take \"require: all\" out of \"gpus:\" of the plan, or of p2pd.yaml: P2P is then within each generation.";
   std::map<std::string, int> generations;
   const GpuAt* old = nullptr;
   for (const GpuAt& gpu : gpus) {

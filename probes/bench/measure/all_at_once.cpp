@@ -86,7 +86,11 @@ Result<void> everything_at_once(Bench& bench) {
     bench.found.not_run["all-to-all"] = "CUDA allows fewer peers at once than there are GPUs";
     return {};
   }
-  const auto peers = static_cast<u64>(bench.count() - 1);
+  const auto groups = groups_of(bench.found);
+  const u64 peers = groups.front().size() - 1;
+  std::vector<u64> place(static_cast<std::size_t>(bench.count()));  // of each GPU in its group
+  for (const std::vector<int>& group : groups)
+    for (std::size_t i = 0; i < group.size(); ++i) place[static_cast<std::size_t>(group[i])] = i;
   std::vector<std::unique_ptr<Outgoing>> all;
   for (const OpenGpu& gpu : bench.gpus) all.push_back(std::make_unique<Outgoing>(bench, gpu));
   double slowest = 1e9;
@@ -99,7 +103,8 @@ Result<void> everything_at_once(Bench& bench) {
       if (!pair.copy_gb_s) continue;
       const u64 slice = most_bytes(bench, pair.from, pair.to) / peers & ~((1ULL << 20) - 1);
       const u64 bytes = std::min(slice, adaptive_bytes(pair.copy_gb_s->median, slice));
-      const u64 offset = static_cast<u64>(pair.from > pair.to ? pair.from - 1 : pair.from) * slice;
+      const u64 from_place = place[static_cast<std::size_t>(pair.from)];
+      const u64 offset = (pair.from > pair.to ? from_place - 1 : from_place) * slice;
       if (bytes == 0) continue;
       TRY(all[static_cast<std::size_t>(pair.from)]->add(pair, bench.gpu(pair.to).in() + offset,
                                                         bench.gpu(pair.from).out() + offset, bytes));

@@ -35,9 +35,9 @@ constexpr u32 kGuard = 64;        // bytes
 constexpr u64 kHeadBytes = 8192;  // checked by the host: every small transfer is there
 constexpr u64 kTailBytes = 64;
 
-/// Rounds up to which transfers of every pair are as large as the arena. With more only those of the first round are: a
-/// window that is too small is the owner's, whoever the peer is, and 240 pairs must not take minutes. The timed
-/// transfers of every pair are large, and verified, too.
+/// Rounds up to which transfers of every pair are as large as the arena. With more only those that use each GPU once
+/// are: a window that is too small is the owner's, whoever the peer is, and 240 pairs must not take minutes. The timed
+/// transfers, except in a quick run, are large and verified for every pair.
 constexpr std::size_t kFewRounds = 3;
 constexpr u64 kMostLater = 64 << 10;
 
@@ -257,14 +257,13 @@ Result<void> try_alone(Bench& bench, const Test& test, Wrong& wrong) {
 
 }  // namespace
 
-Result<void> prove_bytes(Bench& bench) {
+Result<void> prove_bytes(Bench& bench, const std::vector<Round>& rounds) {
   constexpr std::size_t kMostAlone = 32;  // each costs a few milliseconds; a dead bus must not cost minutes
   std::size_t alone = 0;
   for (const Test& test : kTests) {
     for (OpenGpu& gpu : bench.gpus) TRY(gpu.forget());
     std::vector<Sent> sent;
-    const std::vector<Round> rounds = rounds_of(bench.found);
-    const std::size_t whole = rounds.size() <= kFewRounds ? rounds.size() : 1;
+    const std::size_t whole = rounds.size() <= kFewRounds ? rounds.size() : each_link(bench.found).size();
     for (std::size_t i = 0; i < rounds.size(); ++i) {
       TRY(bench.connect(rounds[i]));
       const auto run = [&](const Ordered& some) { return RoundOfTest(bench, test, i < whole).run(some, sent); };
@@ -280,5 +279,7 @@ Result<void> prove_bytes(Bench& bench) {
   }
   return {};
 }
+
+Result<void> prove_bytes(Bench& bench) { return prove_bytes(bench, rounds_of(bench.found)); }
 
 }  // namespace p2pd::bench

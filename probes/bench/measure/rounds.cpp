@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <numeric>
+#include <iterator>
 #include <set>
 
 #include "probes/bench/measure/worker.hpp"
@@ -49,20 +49,23 @@ std::vector<Round> tournament(const std::vector<int>& gpus) {
 
 std::vector<Round> rounds_of(const Measurement& found) {
   std::vector<Round> rounds;
-  std::vector<int> all(found.gpus.size());
-  std::iota(all.begin(), all.end(), 0);
   for (const std::vector<int>& group : groups_of(found)) {
     const std::vector<Round> own = tournament(group);
     rounds.resize(std::max(rounds.size(), own.size()));
     for (std::size_t i = 0; i < own.size(); ++i) rounds[i].insert(rounds[i].end(), own[i].begin(), own[i].end());
   }
-  for (Round& round : tournament(all)) {
-    std::erase_if(round, [&](const auto& pair) {
-      return may_be_peers(found, pair.first, pair.second) || !is_measured(found, pair.first, pair.second);
-    });
-    if (!round.empty()) rounds.push_back(std::move(round));
-  }
   return rounds;
+}
+
+Result<void> prove_across(Bench& bench, std::vector<Pair> across) {
+  std::vector<Round> rounds;
+  for (const Pair& pair : across)
+    if (pair.from < pair.to) rounds.push_back({{pair.from, pair.to}});
+  auto& pairs = bench.found.pairs;
+  std::ranges::move(across, std::back_inserter(pairs));
+  std::ranges::sort(pairs, {}, [](const Pair& pair) { return std::pair(pair.from, pair.to); });
+  TRY(enable_peers(bench));
+  return prove_bytes(bench, rounds);
 }
 
 std::vector<Round> each_link(const Measurement& found) {

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <future>
+#include <iterator>
 #include <numeric>
 
 #include "machine/hardware/peer_groups.hpp"
@@ -291,7 +292,10 @@ Result<Measurement> measure(const Host& host, const Asked& asked, const Progress
   for (Gpu& gpu : found.gpus)
     if (const auto known = std::ranges::find(devices, gpu.address, &PciDevice::address); known != devices.end())
       gpu.group = is_alone(*known) ? std::string(kAlone) + known->address : known->group;
-  found.pairs = TRY(describe_pairs(driver, found));
+  std::vector<Pair> across = TRY(describe_pairs(driver, found));
+  const auto within = [&](const Pair& pair) { return may_be_peers(found, pair.from, pair.to); };
+  std::ranges::copy_if(across, std::back_inserter(found.pairs), within);
+  std::erase_if(across, within);
 
   const Nvml nvml = reading_nvml.get();
   phases.begin("GPUs");
@@ -317,7 +321,11 @@ Result<Measurement> measure(const Host& host, const Asked& asked, const Progress
   }
 
   Bench bench{driver, gpus, found, keys, asked, paths, phases};
-  const Result<void> done = run_all(bench, other, host);
+  Result<void> done = run_all(bench, other, host);
+  if (done && !across.empty() && asked.soak_minutes == 0) {
+    phases.begin("across groups");
+    done = prove_across(bench, std::move(across));
+  }
   // an error of the driver does not invalidate the results
   if (!done && !(bench.enabled && (driver.faulted() || !found.wrong.empty() || asked.soak_minutes > 0)))
     return Failure(done.error());

@@ -127,7 +127,7 @@ struct Bench {
 
 /// Rounds that contain every unordered pair of these GPUs once.
 std::vector<Round> tournament(const std::vector<int>& gpus);
-/// Rounds that contain every pair to measure once: those within groups, groups side by side, then any others.
+/// Rounds that contain every pair within groups once, groups side by side.
 std::vector<Round> rounds_of(const Measurement& found);
 /// The first of these rounds, as many as it takes until every GPU with a pair was in one.
 std::vector<Round> each_link(const Measurement& found);
@@ -135,9 +135,13 @@ std::vector<Round> each_link(const Measurement& found);
 std::vector<Round> apart(const Bench& bench, const std::vector<Round>& rounds);
 
 // Parts of a run, in order.
-Result<void> staged(Bench& bench);          ///< before peers are enabled: copies through the host
-Result<void> enable_peers(Bench& bench);    ///< in ascending order; the second process does it in descending order
-Result<void> prove_bytes(Bench& bench);     ///< copies, stores, loads; a wrong transfer is repeated alone
+Result<void> staged(Bench& bench);        ///< before peers are enabled: copies through the host
+Result<void> enable_peers(Bench& bench);  ///< in ascending order; the second process does it in descending order
+Result<void> prove_bytes(Bench& bench);   ///< copies, stores, loads; a wrong transfer is repeated alone
+Result<void> prove_bytes(Bench& bench, const std::vector<Round>& rounds);
+/// Last: the bytes of pairs of two groups that the driver calls peers, one pair after the other; joins them to the
+/// pairs.
+Result<void> prove_across(Bench& bench, std::vector<Pair> across);
 Result<void> shake_hands(Bench& bench);     ///< flags and payload between running kernels; the ping-pong
 Result<void> measure_speed(Bench& bench);   ///< rates, chase, everything at once; timed bytes verified
 Result<void> prove_mappings(Bench& bench);  ///< VMM and pools

@@ -176,6 +176,9 @@ void judge_run(const Measurement& run, const std::vector<std::string>& kernel_lo
                        run.gpus.empty() ? "no GPU: there is nothing to prove"
                                         : "one GPU (" + run.gpus.front().name + "): there is no pair to prove"});
   }
+  const auto groups = groups_of(run);
+  if (run.gpus.size() > 1 && groups.front().size() < 2)
+    remarks.push_back({Grade::fail, -1, -1, "gpus", "no two of the GPUs can be peers: there is no pair to prove"});
   if (!run.fault.empty()) {
     remarks.push_back({Grade::fail, -1, -1, "fault", "fault \"" + run.fault + "\" was seeded: the run proves nothing"});
   }

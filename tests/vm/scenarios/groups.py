@@ -13,7 +13,7 @@ def run(machine):
     status = machine.settle("ready")
     expect_ready(machine, status)
     expect("2 x RTX 3090; 2 x RTX 4090" in status["reason"] or "2 x RTX 4090; 2 x RTX 3090" in status["reason"], status["reason"])
-    expect({name: len(gpus) for name, gpus in status["groups"].items()} == {"Ada": 2, "Ampere": 2}, str(status["groups"]))
+    expect({name: len(gpus) for name, gpus in status["groups"].items()} == {"ada": 2, "ampere": 2}, str(status["groups"]))
     for command in ("p2pctl doctor", "p2pctl env", "p2pctl metrics | grep -E 'group|pair_copy'", "p2pctl features", "cat /run/p2pd/ready"):
         say(f"{command}:\n      " + machine.run(command, 120).replace("\n", "\n      "))
     devices = machine.run("grep '\"name\"' /run/cdi/p2pd.json")
