@@ -11,6 +11,7 @@
 #include "machines.hpp"
 #include "plan/alone_gpus.hpp"
 #include "plan/config.hpp"
+#include "plan/journalled_plan.hpp"
 #include "plan/plan.hpp"
 #include "probes/registry.hpp"
 
@@ -106,6 +107,23 @@ TEST_CASE("peer groups: a card that a gate shows to be in the way is alone, if t
   CHECK(alone_on("rtx3090-x4-one-small-bar1", geforce("{exclude: [\"0000:01:00.0\", \"0000:02:00.0\"]}")).empty());
   CHECK(alone_on("rtx3090-x4-one-small-bar1", geforce("{require: all}")).empty());
   CHECK(alone_on("rtx4090-x2-gt1030", geforce("{require: all}")).empty());
+}
+
+TEST_CASE("peer groups: what a run decided stays, over its boots, whatever the machine then shows") {
+  const test::ChangedRecord small("rtx3090-x4-one-small-bar1"), healthy("rtx3090-x4-bridged");
+  RecordedRunner runner(small.root()), later(healthy.root());
+  Host host(small.root(), runner), other(healthy.root(), later);
+  Plan plan = geforce();
+  choose_gpus(host, plan, registry());
+  REQUIRE(plan.gpus.alone);
+  REQUIRE(plan.gpus.alone->contains("0000:04:00.0"));
+  Plan read = read_journalled_plan(journal_text(plan), "x", registry()).plan;
+  CHECK(read.gpus.alone == plan.gpus.alone);
+  choose_gpus(other, read, registry());
+  CHECK(nvidia_gpus(pci_devices(other).value()).size() == 3);
+  Plan anew = geforce();
+  choose_gpus(other, anew, registry());
+  CHECK(nvidia_gpus(pci_devices(other).value()).size() == 4);
 }
 
 TEST_CASE("peer groups: a card without a peer left is alone, too") {
