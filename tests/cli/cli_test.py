@@ -68,8 +68,10 @@ class Works(Case):
         self.assertEqual(told.count("blocked by"), 1)
         self.assertNotIn("✓", told)
         self.use("rtx3090-x4-one-small-bar1")
-        self.assertRegex(self.ctl("plan").stdout, r"(?s)\nBlocked; .*✗ +bar1-room .*next +Update .*\nThen p2pctl apply will\n nccl +set NCCL_P2P_LEVEL ")
-        self.assertRegex(self.ctl("plan", "--diff").stdout, r"(?s)✓ +gpus .*\+NCCL_P2P_LEVEL=")
+        write(self.plan, "name: all\ntitle: all\nbased_on: geforce-p2p\ngpus: {require: all}\n")
+        told = self.ctl("plan", self.plan).stdout
+        self.assertRegex(told, r"(?s)\nBlocked; .*✗ +bar1-room .*next +Update .*\nThen p2pctl apply.* will\n nccl +set NCCL_P2P_LEVEL ")
+        self.assertRegex(self.ctl("plan", self.plan, "--diff").stdout, r"(?s)✓ +gpus .*\+NCCL_P2P_LEVEL=")
 
     def test_nouveau_out_of_an_older_initramfs(self):
         """As after a power cut between the driver and its initramfs: another restart alone would load nouveau again."""

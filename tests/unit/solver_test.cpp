@@ -276,8 +276,7 @@ TEST_CASE("solver: with NVLink bridges, a build that keeps them precedes one tha
                            "bridged GPUs lose their NVLink with this build, and use PCIe") == 1);
 }
 
-TEST_CASE("solver: one build for all groups of GPUs; where none is, the one for the larger groups is named",
-          "[solver]") {
+TEST_CASE("solver: one build for all groups of GPUs, or the one for the larger groups is named", "[solver]") {
   Machine machine = machine_of({{k4090}, {k4090}, {k4090}, {k3090}, {k3090}}, {{"6.1.0"}});
   CHECK(choose_driver(made(), machine).cause == "mixed-generations");
   machine.divided = true;
