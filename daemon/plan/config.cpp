@@ -71,6 +71,7 @@ Result<Config> parse_config(std::string_view text, std::string_view file) {
   }
   config.mirror = TRY(read_mirror(root));
   config.gpus = TRY(read_wanted_gpus(root));
+  if (config.gpus.alone) return Failure(TRY(root.at("gpus")).error("alone is in the plan of a run only"));
   return config;
 }
 
