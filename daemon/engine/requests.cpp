@@ -228,13 +228,6 @@ Result<Run> Walk::request(Event event) {
   return run_;
 }
 
-/// Takes the choice of GPUs from the plan, as far as it is made.
-void Walk::take_gpus() {
-  s_.host.leave_out_gpus(plan_.gpus.left_out);
-  s_.host.require_all_gpus(plan_.gpus.all);
-  s_.host.set_alone_gpus(plan_.gpus.alone.value_or(std::map<std::string, std::string>()));
-}
-
 Result<void> Walk::load(const Run& run) {
   run_ = run;
   JournalledPlan read = read_journalled_plan(run.resolved, run.plan, s_.registry);
@@ -242,7 +235,7 @@ Result<void> Walk::load(const Run& run) {
   unread_.reset();
   if (read.unread)
     unread_ = (*std::move(read.unread)).in(fmt::format("run {} of plan {} cannot be continued", run.id, run.plan));
-  take_gpus();
+  take_gpus(s_.host, plan_);
   records_.clear();
   for (StepRecord& step : TRY(s_.journal.steps(run.id))) records_[step.step] = step;
   return {};
@@ -251,7 +244,7 @@ Result<void> Walk::load(const Run& run) {
 Result<void> Walk::begin(const Plan& plan, RunState state) {
   plan_ = plan;
   unread_.reset();
-  take_gpus();
+  take_gpus(s_.host, plan_);
   records_.clear();
   Run run;
   run.plan = plan.name;

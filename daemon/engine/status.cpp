@@ -136,12 +136,12 @@ json status_of(const Run& run, const std::map<std::string, StepRecord>& steps, c
     if (known["id"] == activity.step) title = known["title"];
     list.push_back(std::move(known));
   }
-  json fit_for = json::array();
-  for (const auto& [id, step] : steps)
-    if (is_proven(run.state) && step.finding.contains("fit_for")) fit_for = step.finding["fit_for"];
-  json groups = json::object();
-  for (const auto& [id, step] : steps)
-    if (is_proven(run.state) && step.finding.contains("fit_for")) groups = groups_of(field_of(step.finding, "facts"));
+  json fit_for = json::array(), groups = json::object();
+  for (const auto& [id, step] : steps) {
+    if (!is_proven(run.state) || !step.finding.contains("fit_for")) continue;
+    fit_for = step.finding["fit_for"];
+    groups = groups_of(field_of(step.finding, "facts"));
+  }
   json undone = json::array();
   for (const auto& [id, step] : steps)
     if (step.status == StepStatus::reverted) undone.push_back(id);

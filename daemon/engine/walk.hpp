@@ -85,7 +85,6 @@ class Walk {
 
   Result<void> load(const Run& run);
   Result<void> begin(const Plan& plan, RunState state);
-  void take_gpus();
   Result<std::optional<Outcome>> note_boot();
   Result<Run> walk();
   Result<void> choose();

@@ -55,11 +55,17 @@ std::map<std::string, std::string> alone_gpus(const Plan& plan, const Registry& 
   return leaves_peers(*devices, alone) ? alone : std::map<std::string, std::string>();
 }
 
-void choose_gpus(Host& host, Plan& plan, const Registry& registry) {
+void take_gpus(Host& host, const Plan& plan) {
   host.leave_out_gpus(plan.gpus.left_out);
   host.require_all_gpus(plan.gpus.all);
-  if (!plan.gpus.alone) plan.gpus.alone = alone_gpus(plan, registry, host);
-  host.set_alone_gpus(*plan.gpus.alone);
+  host.set_alone_gpus(plan.gpus.alone.value_or(std::map<std::string, std::string>()));
+}
+
+void choose_gpus(Host& host, Plan& plan, const Registry& registry) {
+  take_gpus(host, plan);
+  if (plan.gpus.alone) return;
+  plan.gpus.alone = alone_gpus(plan, registry, host);
+  take_gpus(host, plan);
 }
 
 }  // namespace p2pd
