@@ -203,7 +203,7 @@ Registry World::registry() { return {kProbes, kActions}; }
 void World::write(const std::string& path, const std::string& text) const { root_.put(path, text); }
 
 void World::hook(const std::string& path, const std::string& script) const {
-  write("sys/bus/pci/devices/none", "");  // the world is no image
+  write("sys/bus/pci/devices/.none", "");  // no image, and no device
   write("etc/p2pd/hooks/" + path, "#!/bin/sh\n" + script + "\n");
   fs::permissions(root_.path() / "etc/p2pd/hooks" / path, fs::perms(0755));
 }
