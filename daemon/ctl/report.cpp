@@ -24,7 +24,6 @@
 #include "report/fields.hpp"
 #include "report/page.hpp"
 #include "report/proof.hpp"
-#include "report/sections.hpp"
 #include "screen/preview.hpp"
 #include "screen/print.hpp"
 #include "screen/text.hpp"

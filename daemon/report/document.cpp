@@ -13,7 +13,6 @@
 #include "record/redact.hpp"
 #include "report/fields.hpp"
 #include "report/proof.hpp"
-#include "report/sections.hpp"
 #include "report/timeline.hpp"
 
 namespace p2pd::ctl {

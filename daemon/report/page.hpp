@@ -7,8 +7,8 @@
 
 namespace p2pd::ctl {
 
-/// One self-contained HTML file, from a document of schema p2pd.report/1. All content of the document is escaped;
-/// the page has no script and may load nothing.
+/// One self-contained HTML file, from a document of schema p2pd.report/1: a script of its own draws it, nothing is
+/// loaded, and all content of the document is text.
 std::string report_page(const nlohmann::json& document);
 
 }  // namespace p2pd::ctl

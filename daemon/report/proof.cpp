@@ -101,6 +101,8 @@ std::optional<double> median_of(const json& grid) {
   return (values[(values.size() - 1) / 2] + values[values.size() / 2]) / 2;
 }
 
+constexpr std::size_t kMostPoints = 2000;  // of a soak, also of a forged file
+
 constexpr int kHidden = 8192;                   // values of a token's state, of a model of 70 billion parameters
 constexpr int kBatches[] = {1, 16, 512, 4096};  // tokens
 constexpr double kValueBytes = 2;               // bfloat16
@@ -150,6 +152,14 @@ void add_figure(json& numbers, const json& proof, const char* id, const char* la
   }
 }
 
+json point_of(const json& sample) {
+  json hottest;
+  for (const json& gpu : list_of(sample, "gpus"))
+    if (const auto celsius = number_of(gpu, "temperature_c"); celsius && (hottest.is_null() || *celsius > hottest))
+      hottest = *celsius;
+  return {number_of(sample, "seconds").value_or(0), number_of(sample, "slowest_gb_s").value_or(0), hottest};
+}
+
 }  // namespace
 
 json proof_of(const Sources& sources) {
@@ -177,6 +187,7 @@ json proof_of(const Sources& sources) {
   proof["matrices"] = matrices_of(bench, is_bench_report(sources.baseline) ? sources.baseline : json());
   proof["collectives"] = text_of(field_of(bench, "collectives"), "summary");
   proof["all_reduces"] = all_reduces_of(proof["matrices"], gpus.size());
+  proof["gain_lines"] = gain_of(proof);
   return proof;
 }
 
@@ -194,6 +205,20 @@ std::vector<std::string> gain_of(const json& proof) {
         before ? fmt::format("{:.0f} -> ", *before) : "", after.value_or(0)));
   }
   return lines;
+}
+
+json soak_of(const json& bench) {
+  const json& soak = field_of(bench, "soak");
+  const json& samples = list_of(soak, "samples");
+  if (samples.empty()) return nullptr;
+  const std::size_t step = (samples.size() + kMostPoints - 1) / kMostPoints;
+  json points = json::array();
+  for (std::size_t i = 0; i < samples.size(); i += step) points.push_back(point_of(samples[i]));
+  return {{"minutes", number_of(samples.back(), "seconds").value_or(0) / 60},
+          {"ended", text_of(soak, "ended")},
+          {"checked_bytes", number_of(samples.back(), "checked_bytes").value_or(0)},
+          {"wrong", number_of(samples.back(), "wrong").value_or(0)},
+          {"points", std::move(points)}};
 }
 
 json pairs_with(const json& machine, const json& proof) {

@@ -17,6 +17,10 @@ nlohmann::json proof_of(const Sources& sources);
 /// Empty if `proof` has nothing to compare.
 std::vector<std::string> gain_of(const nlohmann::json& proof);
 
+/// Key `soak`, from a p2pd.bench/1 report: {"minutes", "ended", "checked_bytes", "wrong", "points": [[seconds, slowest
+/// copy in GB/s, hottest GPU in C or null], ...]}; null if that is no report of a soak.
+nlohmann::json soak_of(const nlohmann::json& bench);
+
 /// Key `pairs`: the paths of the machine, with the limits of the proof if it is of the same GPUs.
 nlohmann::json pairs_with(const nlohmann::json& machine, const nlohmann::json& proof);
 

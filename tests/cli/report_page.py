@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: MIT
-"""The page of p2pctl report as its readers get it: its elements in order, and its display in Chromium."""
+"""The page of p2pctl report as its readers get it: after its script ran in jsdom, its elements in order, and its display in Chromium."""
 import collections
 import contextlib
 import html.parser
 import json
 import os
+import pathlib
 import re
 import select
 import shutil
@@ -13,8 +14,22 @@ import subprocess
 import tempfile
 import time
 
-VOID = {"meta", "br", "rect", "path"}
+VOID = {"meta", "br"}
+SCRIPT = re.compile('(<script type="application/json" id="report">)(.*?)(</script>)', re.S)
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+
+def rendered(page, document=None):
+    """The page after its script ran; with another document in it, if one is given."""
+    if document is not None:
+        text = json.dumps(document).replace("<", "\\u003c")
+        page = SCRIPT.sub(lambda found: found[1] + text + found[3], page)
+    script = pathlib.Path(__file__).with_name("rendered.js")
+    done = subprocess.run(["node", script], input=page, capture_output=True, text=True, timeout=60,
+                          env={**os.environ, "NODE_PATH": "/usr/share/nodejs"})
+    if done.returncode:
+        raise AssertionError(done.stderr)
+    return done.stdout
 
 
 class Page(html.parser.HTMLParser):
@@ -55,7 +70,7 @@ class Page(html.parser.HTMLParser):
         where = self.open[-1] if self.open else ""
         if where == "pre" and "json" in self.ids:
             self.json += data
-        elif where != "style":
+        elif where not in ("style", "script"):
             self.text += data
             self.texts[data.strip()] += 1
 

@@ -13,7 +13,7 @@ import unittest
 import jsonschema
 
 from cli_case import Case, OPTIONS, P2PCTL, plan_text, STEP
-from report_page import CHROMIUM, FAULTS_ON_SCREEN, Browser, Page
+from report_page import CHROMIUM, FAULTS_ON_SCREEN, Browser, Page, rendered
 from tree import boot, MACHINES, TESTS, write
 
 SCHEMA = json.loads((TESTS.parent / "config/schema/report.schema.json").read_text())
@@ -28,7 +28,7 @@ class Report(Case):
         return done
 
     def page(self, *words):
-        page = Page(self.report("-", *words).stdout)
+        page = Page(rendered(self.report("-", *words).stdout))
         self.assertEqual(page.faults(), [])
         return page.text + page.json
 
@@ -62,8 +62,8 @@ class Report(Case):
         self.assertIn("2.0 minutes, ended: complete; 2.00 TiB checked, 0 wrong", words)
         self.assertIn("Slowest copy: 24.0 to 26.0 GB/s", words)
         self.assertIn("Hottest GPU: 60.0 to 70.0 °C", words)
-        page = self.report("-", "--soak", soak).stdout
-        self.assertEqual(re.findall(r'<polyline class="(\w+)" points="([^"]*)"', page)[0], ("rate", "0.0,9.2 320.0,4.6 640.0,0.0 "))
+        page = rendered(self.report("-", "--soak", soak).stdout)
+        self.assertEqual(re.findall(r'<polyline class="(\w+)" points="([^"]*)"', page)[0], ("rate", "0.0,9.2 320.0,4.6 640.0,0.0"))
         for text in ("{}", "[", '{"soak": {"samples": []}}'):
             soak.write_text(text)
             self.assertRegex(self.report("-", "--soak", soak, code=1).stderr, "is no report of a soak\\n  next: ")
@@ -126,7 +126,7 @@ class Report(Case):
     def test_a_page_that_all_can_read(self):
         for name, file in self.pages():
             with self.subTest(page=name):
-                page = Page(file.read_text())
+                page = Page(rendered(file.read_text()))
                 self.assertEqual(page.faults(), [])
                 document = json.loads(page.json)
                 jsonschema.validate(document, SCHEMA)
@@ -137,6 +137,68 @@ class Report(Case):
                 self.assertEqual("Copy, one way: before, through host memory" in page.texts, name == "proven-8", "maps, or a sentence for two")
                 if name == "rtx3090-x2-guest":
                     self.assertIn("This is a virtual machine", page.text)
+
+    def drawn(self, document):
+        """Text of the page of that document, blanks as one."""
+        page = Page(rendered(self.report("-").stdout, document))
+        self.assertEqual(page.faults(), [])
+        return re.sub(r"\s+", " ", page.text)
+
+    def test_measurements(self):
+        """Sentences for two GPUs, maps for more; grades, limits, bytes, and what changed."""
+        self.proven(2, "rtx4090-x2-am5")
+        document = self.json("report")
+        text = self.drawn(document)
+        for told in ("Copy, one way: 25.8 GB/s each way, 89 % of the 28.8 that the path leaves for data, ! GPU 0 to 1;", "before, through host memory.",
+                     "Bytes both ways: right.", "computed for a ring"):
+            self.assertIn(told, text)
+        document["proof"]["bytes"][1][0] = "dropped"
+        document["proof"]["again"] = {"time": "2026-11-22T11:08:00Z", "summary": "quick"}
+        document["before"] = {"measured": False, "why": "no CUDA driver"}
+        text = self.drawn(document)
+        for told in ("Bytes from GPU 0 to GPU 1: right; back: dropped.", "Measured again 2026-11-22 11:08:00 UTC: quick", "Before: no CUDA driver"):
+            self.assertIn(told, text)
+        self.proven(8, "rtx4090-x8-two-socket")
+        document = self.json("report")
+        document["proof"]["bytes"][0][7] = "not expected"
+        document["topology"][1]["link"] = {"generation": 1, "width": 8, "generation_most": 4, "width_most": 16}
+        text = self.drawn(document)
+        for told in ("Copy, one way: before, through host memory GB/s", "Copy, one way: after GB/s", "slow fast: 0 to 100 %", "of 28.8", "Bytes that arrived", "GPU 7",
+                     "Gen4 x8 of x16", "Paths and their limits GB/s one way", "0‑1, 0‑2"):
+            self.assertIn(told, text)
+
+    def test_times(self):
+        document = self.json("report")
+        event = {"run": 1, "boot": 1, "type": "fixed", "what": "made so", "step": "acs", "title": "", "text": ""}
+        times = [("11:00:00", 1), ("11:01:05", 1), ("11:06:00", 2), ("13:09:00", 2)]
+        document.update(ran=True, looks=3, events=[{**event, "time": f"2026-11-22T{time}Z", "boot": boot} for time, boot in times])
+        document["runs"] = [{"id": 40 - i, "plan": "p", "state": "idle", "result": "done", "reason": "", "reboots": 0, "started": "2026-11-22T11:00:00Z",
+                             "ended": "2026-11-25T11:00:00Z"} for i in range(25)]
+        text = self.drawn(document)
+        for told in ("Boot 1, run 1: 1 min 5 s, from 2026-11-22 11:00:00 UTC", "+1 min 5 s", "Boot 2, run 1: 2 h 3 min", "4 min 55 s after the last event of boot 1",
+                     "Runs that changed nothing, as at every boot: 3.", "3 days", "5 earlier runs are left out."):
+            self.assertIn(told, text)
+
+    def test_nothing_becomes_markup(self):
+        evil = "<script>alert(1)</script><img/src=x onerror=alert(1)>\"'>\u202e"
+
+        def spoilt(value):
+            if isinstance(value, dict):
+                return {key: one if key in ("schema", "verdict", "kind") else spoilt(one) for key, one in value.items()}
+            return [spoilt(one) for one in value] if isinstance(value, list) else value + evil if isinstance(value, str) else value
+        self.proven(8, "rtx4090-x8-two-socket")
+        page = rendered(self.report("-").stdout, spoilt(self.json("report")))
+        self.assertEqual((page.count("<script"), page.count("<img")), (2, 0))
+        self.assertNotIn("\u202e", page.split("<main>")[1])
+        self.assertIn("&lt;script&gt;alert(1)", page)
+
+    def test_without_its_script(self):
+        """The verdict and the tables are there."""
+        self.proven(2, "rtx4090-x2-am5")
+        document, page = self.json("report"), Page(self.report("-").stdout)
+        told = re.sub(r"\s+", " ", page.text)
+        for text in (document["verdict"]["headline"], document["machine"]["text"], "Copy, one wayGPU 0 to 1", *(step["id"] for step in document["steps"])):
+            self.assertIn(text, told)
 
     def test_an_emulated_machine_says_so_first(self):
         self.assertEqual(self.json("report")["machine"]["emulated"], "")

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: MIT
-// Every probe on every machine record, against tests/golden/PROBE.json: each finding, and the machines that have it.
-// P2PD_GOLDEN_UPDATE=1 writes these files.
+// Every probe on every machine record, against tests/golden/PROBE.txt: what it says, on which machines, and one whole
+// finding. P2PD_GOLDEN_UPDATE=1 writes these files.
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
 #include <map>
+#include <set>
+#include <sstream>
 
 #include "../unit/catch.hpp"
 #include "../unit/machines.hpp"
@@ -21,7 +22,10 @@ using nlohmann::json;
 
 namespace {
 
-using Findings = std::map<std::string, json>;  // by machine
+using Findings = std::map<std::string, Finding>;  // by machine
+
+constexpr std::size_t kWidth = 120;
+constexpr char kOthers[] = "all others";
 
 const fs::path kGolden = fs::path(P2PD_SOURCE_DIR) / "tests/golden";
 const fs::path kParameters = kGolden / "parameters.json";
@@ -43,43 +47,71 @@ Findings look(const Probe& probe) {
     RecordedRunner runner(root);
     const Host host(root, runner);
     const auto found = probe.check(host, parameters_of(probe.id));
-    findings[machine] = to_json(found ? *found : unknown(found.error()));
+    findings[machine] = found ? *found : unknown(found.error());
   }
   return findings;
 }
 
-/// The text of the file: {"machines": [NAME], "finding": {...}} for each finding, by the first of its machines.
+/// "fail: SUMMARY" and lines below it for what else a person reads.
+std::string row_of(const Finding& finding) {
+  std::string row = fmt::format("{}: {}\n", to_string(finding.verdict), finding.summary);
+  const auto add = [&](std::string_view name, std::string_view value) {
+    if (!value.empty()) row += fmt::format("  {}: {}\n", name, value);
+  };
+  add("next", finding.next);
+  add("danger", finding.danger);
+  add("impossible", finding.impossible ? "yes" : "");
+  for (const auto& [gpu, reason] : finding.in_the_way) add(gpu + " is in the way", reason);
+  return row;
+}
+
+/// Names in lines of at most kWidth, indented.
+std::string wrapped(const std::vector<std::string>& names) {
+  std::string text = " ";
+  std::size_t width = 1;
+  for (const std::string& name : names) {
+    if (width + 1 + name.size() > kWidth) text += "\n ", width = 1;
+    text += " " + name;
+    width += 1 + name.size();
+  }
+  return text + "\n";
+}
+
+/// A row for each text, by the first of its machines; the most frequent one has "all others". The example is the
+/// first machine of the most frequent failure, or of the first row.
 std::string golden_text(const Findings& findings) {
-  auto groups = nlohmann::ordered_json::array();
+  std::vector<std::pair<std::string, std::vector<std::string>>> rows;
   for (const auto& [machine, finding] : findings) {
-    const nlohmann::ordered_json same = finding;
-    const auto group = std::ranges::find_if(groups, [&](const auto& one) { return one["finding"] == same; });
-    if (group != groups.end())
-      (*group)["machines"].push_back(machine);
-    else
-      groups.push_back({{"machines", nlohmann::ordered_json::array({machine})}, {"finding", same}});
+    const std::string text = row_of(finding);
+    const auto row = std::ranges::find(rows, text, &decltype(rows)::value_type::first);
+    (row == rows.end() ? rows.emplace_back(text, std::vector<std::string>()) : *row).second.push_back(machine);
   }
-  return groups.dump(1) + "\n";
+  const auto machines = [](const auto& row) { return row.second.size(); };
+  const auto failures = [](const auto& row) { return row.first.starts_with("fail") ? row.second.size() : 0; };
+  const std::string example = std::ranges::max_element(rows, {}, failures)->second.front();
+  std::ranges::max_element(rows, {}, machines)->second = {kOthers};
+  std::string text;
+  for (const auto& [row, names] : rows) text += row + wrapped(names);
+  return text + fmt::format("\nThe whole finding of {}:\n{}\n", example, to_json(findings.at(example)).dump(1));
 }
 
-Findings findings_in(const std::string& text) {
-  Findings findings;
-  const json groups = json::parse(text, nullptr, false);
-  if (groups.is_array())
-    for (const json& group : groups)
-      for (const json& machine : group.at("machines")) findings[machine] = group.at("finding");
-  return findings;
-}
-
-/// A line for each value that is another: "/verdict: "pass" -> "fail"".
-std::string difference(const json& before, const json& now) {
-  std::string lines;
-  for (const json& change : json::diff(before, now)) {
-    const json::json_pointer at(change["path"].get<std::string>());
-    const json was = before.contains(at) ? before[at] : json();
-    lines += fmt::format("  {}: {} -> {}\n", at.to_string(), was.dump(), change.value("value", json()).dump());
-  }
-  return lines;
+/// The lines that only one of two texts has, "- " of the first and "+ " of the second.
+std::string difference(const std::string& before, const std::string& now) {
+  const auto lines = [](const std::string& text) {
+    std::multiset<std::string> all;
+    std::istringstream stream(text);
+    for (std::string line; std::getline(stream, line);) all.insert(line);
+    return all;
+  };
+  const auto only = [](const std::multiset<std::string>& these, const std::multiset<std::string>& others) {
+    std::vector<std::string> left;
+    std::ranges::set_difference(these, others, std::back_inserter(left));
+    return left;
+  };
+  std::string text;
+  for (const std::string& line : only(lines(before), lines(now))) text += "- " + line + "\n";
+  for (const std::string& line : only(lines(now), lines(before))) text += "+ " + line + "\n";
+  return text;
 }
 
 }  // namespace
@@ -88,17 +120,12 @@ TEST_CASE("golden: every probe on every machine record") {
   REQUIRE(test::machine_names().size() > 1);
   REQUIRE_FALSE(probes().empty());
   for (const Probe& probe : probes()) {
-    const fs::path file = kGolden / (std::string(probe.id) + ".json");
-    const Findings found = look(probe);
-    if (std::getenv("P2PD_GOLDEN_UPDATE") != nullptr) std::ofstream(file, std::ios::binary) << golden_text(found);
-    Findings expected = findings_in(text_of(file));
-    std::map<std::string, std::vector<std::string>> differences;  // to the machines that have it
-    for (const auto& [machine, finding] : found)
-      if (expected[machine] != finding) differences[difference(expected[machine], finding)].push_back(machine);
-    for (const auto& [lines, machines] : differences)
-      FAIL_CHECK(fmt::format("{} on {}:\n{}", probe.id, fmt::join(machines, ", "), lines));
+    const fs::path file = kGolden / (std::string(probe.id) + ".txt");
+    const std::string found = golden_text(look(probe));
+    if (std::getenv("P2PD_GOLDEN_UPDATE") != nullptr) std::ofstream(file, std::ios::binary) << found;
+    const std::string expected = text_of(file);
     INFO(file.string());
-    CHECK((!differences.empty() || text_of(file) == golden_text(found)));  // no machine that is not there, sorted
+    if (found != expected) FAIL_CHECK(difference(expected, found));
   }
 }
 
@@ -106,7 +133,7 @@ TEST_CASE("golden: no file without its probe") {
   for (const fs::directory_entry& file : fs::directory_iterator(kGolden)) {
     INFO(file.path().string());
     CHECK_FALSE(file.is_directory());
-    if (file.path().extension() != ".json" || file.path() == kParameters) continue;
+    if (file.path().extension() != ".txt") continue;
     const std::string id = file.path().stem();
     CHECK(std::ranges::find(probes(), id, &Probe::id) != probes().end());
   }

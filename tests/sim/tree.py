@@ -5,7 +5,6 @@ P2PD_BUILD: the build directory; build/dev unless told.
 """
 import fnmatch
 import hashlib
-import json
 import os
 import pathlib
 import re
@@ -23,12 +22,6 @@ def write(path, content, mode=0o644):
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content.encode() if isinstance(content, str) else content)
     path.chmod(mode)
-
-
-def golden(check):
-    """Machine to the finding of the check."""
-    groups = json.loads((TESTS / f"golden/{check}.json").read_text())
-    return {machine: group["finding"] for group in groups for machine in group["machines"]}
 
 
 def picture(tree):

@@ -31,7 +31,7 @@ ROOM_LINES = 4000  # a larger room must be split
 GENERATED = {("daemon/machine/catalogue/catalogue.cpp", "catalogue.inc"), ("daemon/machine/modules/compat.cpp", "compat.inc"),
              ("daemon/machine/hardware/gpus.cpp", "gpus.inc"), ("daemon/machine/hardware/host_bridge.cpp", "host-bridges.inc"),
              ("daemon/machine/catalogue/kernel_table.cpp", "kernel-table.inc"),
-             ("daemon/report/page.cpp", "report_page.html.inc"), ("daemon/report/page.cpp", "report_page.css.inc"),
+             ("daemon/report/page.cpp", "report_page.html.inc"), ("daemon/report/page.cpp", "report_page.css.inc"), ("daemon/report/page.cpp", "report_page.js.inc"),
              ("daemon/base/signatures.cpp", "signatures.inc"), ("probes/bench/device/gpu.cpp", "kernels.inc")}
 
 # headers of a library -> the only files of the programs that may include them
@@ -55,7 +55,7 @@ SYSTEM = re.compile(r"[a-z0-9_]+(\.h)?|(sys|linux|asm|net|netinet|arpa)/[a-z0-9_
 SPDX = "SPDX-License-Identifier: MIT"
 LOADED_INTO_QEMU = dict.fromkeys(("tests/vm/gpu/simulated_gpu.c", "tests/vm/gpu/simulated_ports.c"),
                                  "SPDX-License-Identifier: GPL-2.0-or-later")
-NEEDS_SPDX = {".cpp", ".hpp", ".c", ".h", ".cu", ".cuh", ".py", ".sh", ".cmake", ".yaml", ".yml", ".service", ".timer", ".socket", ".path"}
+NEEDS_SPDX = {".cpp", ".hpp", ".js", ".c", ".h", ".cu", ".cuh", ".py", ".sh", ".cmake", ".yaml", ".yml", ".service", ".timer", ".socket", ".path"}
 # Spelled in two halves, so that this file does not hold them.
 NOT_HERE = ["/wo" + "rk/", "deb." + "debian.org", "registry." + "npmjs"]
 NOT_DONE = ["TO" + "DO", "FIX" + "ME"]

@@ -237,13 +237,12 @@ TEST_CASE("report: serials, UUIDs, host name and machine id are left out") {
       {{"name", "Host name"}, {"value", "box7"}},
       {{"name", "Machine id"}, {"value", "0123456789abcdef0123456789abcdef"}},
       {{"name", "Kernel arguments"}, {"value", "root=UUID=5b694366-fbc1-9c4e-3eaf-2f5dc4468404 ip=10.0.0.7 quiet"}}};
-  const std::string page = page_of("redacted", sources);
+  const std::string page = page_of(sources);
   for (const char* secret : {"5b694366", "box7", "0123456789abcdef", "AB12", "/home/jo", "ab:cd:ef", "10.0.0.7"})
     CHECK(!holds(page, secret));
   CHECK(holds(page, "quiet"));
-  CHECK(!holds(page, "Not redacted"));
   const std::string whole = report_page(report_document(sources));
-  for (const char* known : {"box7", "0123456789abcdef", "GPU-5b694366", "Not redacted"}) CHECK(holds(whole, known));
+  for (const char* known : {"box7", "0123456789abcdef", "GPU-5b694366"}) CHECK(holds(whole, known));
 }
 
 TEST_CASE("report: of a list of sentinels none is in any form of a redacted report") {
@@ -299,9 +298,6 @@ TEST_CASE("report: the manual page says what a redacted report leaves out, and n
                                 "system's"}
               .contains(word));
   }
-  json document = report_document(ready_run(2));
-  redact(document, {});
-  CHECK(holds(report_page(document), "p2pctl(1) lists them"));
 }
 
 TEST_CASE("download: no password in what is printed", "[download]") {

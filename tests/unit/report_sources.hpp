@@ -196,30 +196,20 @@ inline json machine_of(std::size_t gpus) {
   return machine;
 }
 
-/// The page of `sources`; checks the markup that a browser needs in every page.
-inline std::string page_of(const char* name, const Sources& sources,
+/// The page of `sources`, as it is without its script; checks that it has no other script and loads nothing.
+inline std::string page_of(const Sources& sources,
                            const Identity& identity = {"box7", "0123456789abcdef0123456789abcdef"}) {
   json document = report_document(sources);
   redact(document, identity);
   const std::string page = report_page(document);
-  if (const char* directory = std::getenv("P2PD_REPORT_PAGES"))
-    std::ofstream(std::string(directory) + "/" + name + ".html") << page;
   CHECK(page.starts_with("<!doctype html>"));
   CHECK(page.ends_with("</html>\n"));
-  for (const char* outside : {"http:", "https:", "<script", " src=", "url(", "@import", "<link"})
-    CHECK(page.find(outside) == std::string::npos);
-  for (std::size_t at = page.find("href"); at != std::string::npos; at = page.find("href", at + 1))
-    CHECK(page.compare(at, 7, "href=\"#") == 0);
-  for (const char* tag :
-       {"main", "section", "table", "tr",   "td",    "th",   "ul", "ol", "li", "p",  "div", "figure",  "figcaption",
-        "svg",  "small",   "b",     "span", "tspan", "text", "dl", "dd", "h2", "h3", "nav", "details", "pre"}) {
-    const auto count = [&](const std::string& pattern) {
-      const std::regex searched(pattern);
-      return std::distance(std::sregex_iterator(page.begin(), page.end(), searched), std::sregex_iterator());
-    };
-    INFO(name << ": " << tag);
-    CHECK(count(fmt::format("<{}[ >]", tag)) == count(fmt::format("</{}>", tag)));
-  }
+  const auto count = [&](const char* pattern) {
+    const std::regex searched(pattern);
+    return std::distance(std::sregex_iterator(page.begin(), page.end(), searched), std::sregex_iterator());
+  };
+  CHECK(count("<script") == 2);
+  for (const char* outside : {"<img", " src=", "url\\(", "@import", "<link"}) CHECK(count(outside) == 0);
   return page;
 }
 
