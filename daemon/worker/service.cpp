@@ -6,6 +6,8 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <thread>
 
 #include "base/directories.hpp"
@@ -15,7 +17,6 @@
 #include "machine/boot/mounts.hpp"
 #include "machine/driver/ready.hpp"
 #include "plan/config.hpp"
-#include "worker/clock_sync.hpp"
 #include "worker/job_runner.hpp"
 #include "worker/listener.hpp"
 #include "worker/mailbox.hpp"
@@ -24,6 +25,35 @@
 
 namespace p2pd {
 namespace {
+
+constexpr double kEarly = 15 * 60;                  // seconds since the boot
+constexpr std::chrono::seconds kClockPatience{60};  // limit of the wait: there may be no time server
+
+double uptime() {
+  double seconds = kEarly;
+  std::ifstream("/proc/uptime") >> seconds;
+  return seconds;
+}
+
+/// True if a time service runs that has not yet set the clock.
+bool is_due() {
+  std::error_code unread;
+  return std::filesystem::exists("/run/systemd/timesync", unread) &&
+         !std::filesystem::exists("/run/systemd/timesync/synchronized", unread);
+}
+
+/// Waits early in a boot until the clock is set: before that no server's certificate is valid. Returns after a minute,
+/// or when a request arrives.
+void wait_for_clock(const Mailbox& mailbox, Publisher& publisher) {
+  const auto begun = std::chrono::steady_clock::now();
+  while (uptime() < kEarly && is_due()) {
+    if (mailbox.stopping() || mailbox.asked() || mailbox.has_waiting()) return;
+    if (std::chrono::steady_clock::now() - begun > kClockPatience)
+      return log::warning("the clock is not set, and not waited for any longer");
+    publisher.waiting("the clock is not set yet");
+    std::this_thread::sleep_for(std::chrono::seconds(1));
+  }
+}
 
 constexpr std::chrono::seconds kIdle{5};
 /// Pauses before a run is continued whose walk ended in an error: the cause may be transient, and a boot starts the

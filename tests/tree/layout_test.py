@@ -23,7 +23,7 @@ INCLUDE_SEEDS = [
     ("daemon/base/root.cpp", '#include "machine/boot/mounts.hpp"', "may include nothing of other rooms"),
     ("daemon/machine/boot/kernels.cpp", '#include "machine/packages/apt.hpp"', "may include base"),
     ("daemon/machine/packages/apt.cpp", '#include "machine/driver/solver.hpp"', "may include base, machine/catalogue, machine/boot, machine/modules"),
-    ("daemon/report/page.cpp", '#include "screen/print.hpp"', "may include base"),
+    ("daemon/report/page.cpp", '#include "ctl/verb.hpp"', "may include base"),
     ("daemon/base/host.hpp", "#include <pci/pci.h>", "only in daemon/machine/hardware/pci.cpp"),
     ("daemon/plan/plan.cpp", '#include "engine/walk.hpp"', "may include base"),
     ("daemon/engine/walk.cpp", '#include "probes/registry.hpp"', "may include base"),

@@ -12,7 +12,7 @@ import unittest
 
 from manual import BIN, Case, items, keys, MAN, needs, page, part, ROOT, run, UNITS, whole
 
-MESSAGE_IDS = ROOT / "daemon/base/message_ids.hpp"
+MESSAGE_IDS = ROOT / "daemon/worker/publisher.cpp"
 PAGES = ["p2p-bench.1", "p2pctl.1", "p2pd.plan.5", "org.p2pd1.5", "p2pd.8"]
 MADE_AT_RUN_TIME = {"p2pd-job.service"}
 UNIT_KINDS = {".service", ".socket", ".timer", ".path", ".target"}
