@@ -23,6 +23,7 @@ class Descriptor {
 
   int get() const { return fd_; }
   explicit operator bool() const { return fd_ >= 0; }
+  int release() { return std::exchange(fd_, -1); }  ///< gives up the descriptor, which stays open
   void reset() {
     if (fd_ >= 0) ::close(fd_);
     fd_ = -1;

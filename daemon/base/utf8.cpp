@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "base/utf8.hpp"
 
+#include <algorithm>
+
 namespace p2pd {
 
 std::size_t utf8_sequence(std::string_view text) {
@@ -29,6 +31,16 @@ bool is_utf8(std::string_view text) {
     text.remove_prefix(length);
   }
   return true;
+}
+
+std::string as_utf8(std::string_view text) {
+  std::string out;
+  while (!text.empty()) {
+    const std::size_t length = utf8_sequence(text);
+    out += length > 0 ? text.substr(0, length) : "\ufffd";
+    text.remove_prefix(std::max(length, std::size_t{1}));
+  }
+  return out;
 }
 
 }  // namespace p2pd

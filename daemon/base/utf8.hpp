@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <string>
 #include <string_view>
 
 namespace p2pd {
@@ -10,5 +11,8 @@ namespace p2pd {
 std::size_t utf8_sequence(std::string_view text);
 
 bool is_utf8(std::string_view text);
+
+/// `text` with U+FFFD in place of each byte that is not part of UTF-8.
+std::string as_utf8(std::string_view text);
 
 }  // namespace p2pd

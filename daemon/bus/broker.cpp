@@ -19,7 +19,6 @@
 #include "base/log.hpp"
 #include "base/result.hpp"
 #include "bus/sd_bus.hpp"
-#include "protocol/bus_names.hpp"
 
 namespace p2pd {
 namespace {

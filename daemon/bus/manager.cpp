@@ -9,9 +9,8 @@
 
 #include "base/json_members.hpp"
 #include "base/log.hpp"
+#include "base/utf8.hpp"
 #include "engine/status.hpp"
-#include "protocol/bus_names.hpp"
-#include "protocol/error.hpp"
 
 namespace p2pd {
 namespace {
@@ -21,23 +20,10 @@ using nlohmann::json;
 constexpr std::uint32_t kHistoryLimit = 1000;
 
 /// Text of a JSON string as valid UTF-8, which D-Bus requires.
-std::string text(const json& value) {
-  return value.is_string() ? parse_json(value.dump(-1, ' ', false, json::error_handler_t::replace)).get<std::string>()
-                           : std::string();
-}
+std::string text(const json& value) { return value.is_string() ? as_utf8(value.get<std::string>()) : std::string(); }
 
 int append_text(sd_bus_message* reply, const json& value) {
   return sd_bus_message_append(reply, "s", text(value).c_str());
-}
-
-/// Replies with an error of two arguments: message and next step.
-int reply_error(sd_bus_message* call, const Error& error) {
-  const std::string message = text(error.message);
-  const sd_bus_error named = {bus_error_name(error.code), message.c_str(), 0};
-  MessageRef reply;
-  int code = sd_bus_message_new_method_error(call, reply.out(), &named);  // appends the message
-  if (code >= 0) code = append_text(reply, error.next);
-  return code < 0 ? code : sd_bus_send(nullptr, reply, nullptr);
 }
 
 /// Property and the part of the status that it shows.
@@ -115,43 +101,22 @@ struct Handlers {
   }
 
   /// Asks polkit, then the worker, then answers with the run.
-  static int forward(sd_bus_message* call, void* data, const Request& request) {
+  static int ask(sd_bus_message* call, void* data, sd_bus_error* error) {
+    Request request;
+    if (const int code = read_request(call, request, error); code < 0) return code;
+    if (const Result<void> named = require_plan_name(request.plan); !named)
+      return send_answer(call, Failure(named.error()));
     auto* manager = static_cast<Manager*>(data);
     return manager->authority_.authorize(call, polkit_action(request), [manager, request](const MessageRef& asked) {
-      log::info("{} asks for {}", sd_bus_message_get_sender(asked), to_json(request).dump());
+      log::info("{} asks for {} {}", sd_bus_message_get_sender(asked), to_string(request.kind), request.plan);
       auto kept = std::make_shared<MessageRef>(asked);
       manager->worker_.ask(request, [manager, kept](const Answer& answer) {
         manager->look();
-        int code = guard([&] {
-          return answer ? sd_bus_reply_method_return(*kept, "t", *answer) : reply_error(*kept, answer.error());
-        });
+        int code = guard([&] { return send_answer(*kept, answer); });
         if (code < 0) code = sd_bus_reply_method_errno(*kept, code, nullptr);
         if (code < 0) log::warning("cannot send a reply: {}", error_text(code));
       });
     });
-  }
-
-  static int apply(sd_bus_message* call, void* data, sd_bus_error* error) {
-    const char* plan = nullptr;
-    int code = sd_bus_message_read(call, "s", &plan);
-    if (code >= 0) code = sd_bus_message_enter_container(call, 'a', "{sv}");
-    if (code < 0) return code;
-    if (const Result<void> named = require_plan_name(plan); !named) return reply_error(call, named.error());
-    Request request{.plan = plan};
-    for (const char* key = nullptr; (code = sd_bus_message_enter_container(call, 'e', "sv")) > 0;
-         sd_bus_message_exit_container(call)) {
-      int value = 0;
-      if (sd_bus_message_read(call, "s", &key) < 0 || std::string_view(key) != "reboot" ||
-          sd_bus_message_read(call, "v", "b", &value) < 0)
-        return sd_bus_error_setf(error, SD_BUS_ERROR_INVALID_ARGS, "options: expected \"reboot\" (b), got \"%s\"",
-                                 key == nullptr ? "" : key);
-      request.reboot = value != 0;
-    }
-    return code < 0 ? code : forward(call, data, request);
-  }
-  template <Request::Kind kind>
-  static int ask(sd_bus_message* call, void* data, sd_bus_error*) {
-    return forward(call, data, {.kind = kind});
   }
 
   static int list_steps(sd_bus_message* call, void* data, sd_bus_error*) {
@@ -184,7 +149,7 @@ struct Handlers {
       return sd_bus_error_setf(error, SD_BUS_ERROR_INVALID_ARGS, "runs: expected 1 to %u", kHistoryLimit);
     const std::filesystem::path& state = static_cast<Manager*>(data)->state_;
     const Result<json> found = history_in_journal(state, static_cast<int>(count), static_cast<std::int64_t>(before));
-    if (!found) return reply_error(call, found.error());
+    if (!found) return send_answer(call, Failure(found.error()));
     return sd_bus_reply_method_return(call, "s", found->dump(-1, ' ', false, json::error_handler_t::replace).c_str());
   }
 };
@@ -193,9 +158,6 @@ namespace {
 
 #define SHOWN(name, signature) \
   SD_BUS_PROPERTY(name, signature, guarded<Handlers::property>, 0, SD_BUS_VTABLE_PROPERTY_EMITS_CHANGE)
-#define ASKED(kind)                                                                                                  \
-  SD_BUS_METHOD_WITH_ARGS(bus_method(kind), SD_BUS_NO_ARGS, SD_BUS_RESULT("t", run), guarded<Handlers::ask<(kind)>>, \
-                          SD_BUS_VTABLE_UNPRIVILEGED)
 
 // NOLINTBEGIN: libsystemd's macros. units/org.p2pd1.xml documents the same interface; a test compares the two.
 const sd_bus_vtable kManagerVtable[] = {
@@ -212,13 +174,7 @@ const sd_bus_vtable kManagerVtable[] = {
     SHOWN("RebootRequired", "b"),
     SHOWN("Reboots", "(uu)"),
     SD_BUS_PROPERTY("Gpus", "a(ss)", guarded<Handlers::gpus>, 0, 0),
-    SD_BUS_METHOD_WITH_ARGS(bus_method(Request::Kind::apply), SD_BUS_ARGS("s", plan, "a{sv}", options),
-                            SD_BUS_RESULT("t", run), guarded<Handlers::apply>, SD_BUS_VTABLE_UNPRIVILEGED),
-    ASKED(Request::Kind::pause),
-    ASKED(Request::Kind::resume),
-    ASKED(Request::Kind::retry),
-    ASKED(Request::Kind::cancel),
-    ASKED(Request::Kind::revert),
+    P2PD_REQUEST_METHODS(Handlers::ask),
     SD_BUS_METHOD_WITH_ARGS("ListSteps", SD_BUS_NO_ARGS, SD_BUS_RESULT("a(sssss)", steps),
                             guarded<Handlers::list_steps>, SD_BUS_VTABLE_UNPRIVILEGED),
     SD_BUS_METHOD_WITH_ARGS("GetReport", SD_BUS_NO_ARGS, SD_BUS_RESULT("s", report), guarded<Handlers::report>,

@@ -2,112 +2,82 @@
 #include "bus/worker_link.hpp"
 
 #include <fmt/format.h>
-#include <sys/epoll.h>
-#include <sys/socket.h>
-#include <sys/un.h>
 
-#include <array>
 #include <memory>
-
-#include "base/descriptor.hpp"
-#include "bus/sd_bus.hpp"
 
 namespace p2pd {
 namespace {
 
 // Microseconds. The worker may start, and wait for its lock; before an undo it checks the package backup, with apt.
 constexpr std::uint64_t kWorkerPatience = 60'000'000, kUndoPatience = 600'000'000;
-constexpr std::size_t kAnswer = 64U << 10;
 constexpr int kTries = 3;  // a worker that is just ending accepts no request: the next start does
 
-Result<Descriptor> connect_worker() {
-  const std::string path = worker_socket();
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  if (path.size() >= sizeof address.sun_path) return fail(ErrorCode::invalid, path + ": too long for a socket");
-  path.copy(address.sun_path, path.size());
-  Descriptor socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0) return socket;
-  const int error = errno;
-  return fail(error == EAGAIN ? ErrorCode::busy : ErrorCode::io,
-              fmt::format("the worker cannot be reached at {}: {}", path, std::generic_category().message(error)),
+Failure unreachable(int code) {
+  return fail(code == -EAGAIN ? ErrorCode::busy : ErrorCode::io,
+              fmt::format("the worker cannot be reached at {}: {}", worker_socket(), error_text(code)),
               "\"systemctl status p2pd-worker.socket p2pd-worker.service\" shows why");
+}
+
+Answer no_answer(bool late) {
+  if (late)
+    return fail(ErrorCode::timeout, "the worker did not answer in time",
+                "\"systemctl status p2pd-worker.service\" shows why");
+  return fail(ErrorCode::io, "the worker ended before it answered", "\"p2pctl status\" shows the state; try again");
 }
 
 }  // namespace
 
 struct WorkerLink::Call {
   WorkerLink* link;
-  std::string line;
+  Request request;
   Answered answered;
   int tries = 0;
-  Descriptor socket;
-  std::string received;
-  sd_event_source* io = nullptr;
-  sd_event_source* timer = nullptr;
+  sd_bus* bus = nullptr;
 
-  ~Call() {
-    sd_event_source_disable_unref(io);
-    sd_event_source_disable_unref(timer);
-  }
+  void close() { bus = sd_bus_close_unref(bus); }
+  ~Call() { close(); }
 };
 
 void WorkerLink::ask(const Request& request, Answered answered) {
+  auto call = std::make_unique<Call>(Call{this, request, std::move(answered)});
+  if (const Result<void> sent = send(*call); !sent) return call->answered(Failure(sent.error()));
   ++calls_;
-  auto* call = new Call{this,   to_json(request).dump() + "\n", std::move(answered), 0, {}, {}, nullptr,
-                        nullptr};  // deleted by finish()
-  const bool undoes = request.kind == Request::Kind::cancel || request.kind == Request::Kind::revert;
-  const std::uint64_t patience = undoes ? kUndoPatience : kWorkerPatience;
-  if (sd_event_add_time_relative(event_, &call->timer, CLOCK_MONOTONIC, patience, 0, guarded<late>, call) < 0)
-    return finish(call, fail(ErrorCode::io, "no timer for a request"));
-  start(call);
+  (void)call.release();  // until replied()
 }
 
-void WorkerLink::start(Call* call) {
-  call->io = sd_event_source_disable_unref(call->io);
-  call->received.clear();
-  ++call->tries;
-  Result<Descriptor> socket = connect_worker();
-  if (!socket) return finish(call, Failure(socket.error()));
-  call->socket = *std::move(socket);
-  const ssize_t sent = ::send(call->socket.get(), call->line.data(), call->line.size(), MSG_NOSIGNAL);
-  if (sent != static_cast<ssize_t>(call->line.size()))
-    return finish(call, fail_errno("the worker does not accept a request"));
-  if (sd_event_add_io(event_, &call->io, call->socket.get(), EPOLLIN, guarded<ready>, call) < 0)
-    finish(call, fail(ErrorCode::io, "cannot wait for the worker"));
+Result<void> WorkerLink::send(Call& call) {
+  ++call.tries;
+  call.close();
+  int code = sd_bus_new(&call.bus);
+  if (code >= 0) code = sd_bus_set_address(call.bus, ("unix:path=" + worker_socket()).c_str());
+  if (code >= 0) code = sd_bus_start(call.bus);
+  if (code >= 0) code = sd_bus_attach_event(call.bus, event_, SD_EVENT_PRIORITY_NORMAL);
+  if (code < 0) return unreachable(code);
+  const bool undoes = call.request.kind == Request::Kind::cancel || call.request.kind == Request::Kind::revert;
+  const MessageRef message = TRY(call_of(call.bus, nullptr, call.request));
+  code =
+      sd_bus_call_async(call.bus, nullptr, message, guarded<replied>, &call, undoes ? kUndoPatience : kWorkerPatience);
+  if (code < 0) return unreachable(code);
+  return {};
 }
 
-int WorkerLink::ready(sd_event_source*, int fd, std::uint32_t, void* data) {
-  auto* call = static_cast<Call*>(data);
-  std::array<char, 4096> buffer;
-  const ssize_t count = ::recv(fd, buffer.data(), buffer.size(), 0);
-  if (count < 0 && (errno == EAGAIN || errno == EINTR)) return 0;
-  if (count > 0) call->received.append(buffer.data(), static_cast<std::size_t>(count));
-  if (const std::size_t end = call->received.find('\n'); end != std::string::npos) {
-    call->link->finish(call, answer_from_json(parse_json(std::string_view(call->received).substr(0, end))));
-  } else if (call->received.size() > kAnswer) {
-    call->link->finish(call, fail(ErrorCode::invalid, "the worker's answer is too long"));
-  } else if (count <= 0) {
-    if (call->received.empty() && call->tries < kTries)
-      call->link->start(call);
-    else
-      call->link->finish(call, fail(ErrorCode::io, "the worker ended before it answered",
-                                    "\"p2pctl status\" shows the state; try again"));
+int WorkerLink::replied(sd_bus_message* reply, void* data, sd_bus_error*) {
+  std::unique_ptr<Call> call(static_cast<Call*>(data));
+  const sd_bus_error* error = sd_bus_message_get_error(reply);
+  Answer answer = error == nullptr ? answer_in(reply) : no_answer(sd_bus_is_open(call->bus) > 0);
+  if (const std::optional<Error> refused = error_in(reply)) {
+    answer = Failure(*refused);
+  } else if (error != nullptr && sd_bus_error_has_name(error, SD_BUS_ERROR_NO_REPLY) == 0) {
+    answer =
+        fail(ErrorCode::io, fmt::format("the worker: {}", error->message == nullptr ? error->name : error->message));
+  } else if (error != nullptr && sd_bus_is_open(call->bus) <= 0 && call->tries < kTries) {
+    const Result<void> again = call->link->send(*call);
+    if (again) return (void)call.release(), 1;
+    answer = Failure(again.error());
   }
-  return 0;
-}
-
-int WorkerLink::late(sd_event_source*, std::uint64_t, void* data) {
-  auto* call = static_cast<Call*>(data);
-  call->link->finish(call, fail(ErrorCode::timeout, "the worker did not answer in time",
-                                "\"systemctl status p2pd-worker.service\" shows why"));
-  return 0;
-}
-
-void WorkerLink::finish(Call* call, const Answer& answer) {
-  const std::unique_ptr<Call> ended(call);
-  --calls_;
-  ended->answered(answer);
+  --call->link->calls_;
+  call->answered(answer);
+  return 1;
 }
 
 }  // namespace p2pd

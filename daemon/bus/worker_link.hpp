@@ -5,11 +5,11 @@
 
 #include <functional>
 
-#include "protocol/request.hpp"
+#include "bus/requests.hpp"
 
 namespace p2pd {
 
-/// Connection to the worker: one line of JSON over its socket, one line back. systemd starts the worker on demand.
+/// Requests to the worker, each on a connection of its own to its socket. systemd starts the worker on demand.
 class WorkerLink {
  public:
   using Answered = std::function<void(const Answer&)>;
@@ -21,10 +21,8 @@ class WorkerLink {
 
  private:
   struct Call;
-  static int ready(sd_event_source*, int fd, std::uint32_t, void* call);
-  static int late(sd_event_source*, std::uint64_t, void* call);
-  void start(Call* call);
-  void finish(Call* call, const Answer& answer);
+  static int replied(sd_bus_message* reply, void* call, sd_bus_error*);
+  Result<void> send(Call& call);
 
   sd_event* event_;
   int calls_ = 0;

@@ -12,9 +12,7 @@
 #include <array>
 #include <cstdlib>
 
-#include "bus/sd_bus.hpp"
-#include "protocol/bus_names.hpp"
-#include "protocol/error.hpp"
+#include "bus/requests.hpp"
 
 namespace p2pd::ctl {
 namespace {
@@ -22,15 +20,11 @@ namespace {
 constexpr std::uint64_t kPatience = 750'000'000;  // microseconds: somebody types a password, then an undo is checked
 constexpr int kLookAgain = 2'000;                 // milliseconds: a killed service sends no signal
 
-/// Error of an error reply. The service adds the next step as a second argument.
+/// Error of an error reply.
 Failure failed(sd_bus_message* reply) {
+  if (std::optional<Error> ours = error_in(reply)) return Failure(*std::move(ours));
   const sd_bus_error* error = sd_bus_message_get_error(reply);
   const std::string message = error->message == nullptr ? error->name : error->message;
-  if (const std::optional<ErrorCode> ours = error_code_of(error->name)) {
-    const char *said = nullptr, *next = nullptr;
-    sd_bus_message_rewind(reply, 1);
-    return fail(*ours, message, sd_bus_message_read(reply, "ss", &said, &next) < 0 ? "" : next);
-  }
   for (const char* name : {SD_BUS_ERROR_ACCESS_DENIED, SD_BUS_ERROR_INTERACTIVE_AUTHORIZATION_REQUIRED})
     if (sd_bus_error_has_name(error, name) != 0)
       return fail(ErrorCode::denied, message, "run it as root, or as a user whom polkit permits it");
@@ -43,15 +37,11 @@ int keep_reply(sd_bus_message* reply, void* kept, sd_bus_error*) {
   return 0;
 }
 
-/// Calls a method and waits for its reply. sd_bus_call() would drop all arguments of an error but the first.
-template <class... Arguments>
-Result<MessageRef> call(sd_bus* bus, const char* method, const char* types, Arguments... arguments) {
-  MessageRef call, reply;
+/// Sends a call and waits for its reply. sd_bus_call() would drop all arguments of an error but the first.
+Result<MessageRef> send(sd_bus* bus, sd_bus_message* call) {
+  MessageRef reply;
   sd_bus_slot* slot = nullptr;
-  int code = sd_bus_message_new_method_call(bus, call.out(), bus_names::kService, bus_names::kPath, bus_names::kManager,
-                                            method);
-  if (code >= 0) code = sd_bus_message_append(call, types, arguments...);
-  if (code >= 0) code = sd_bus_call_async(bus, &slot, call, guarded<keep_reply>, &reply, 0);
+  int code = sd_bus_call_async(bus, &slot, call, guarded<keep_reply>, &reply, 0);
   const std::unique_ptr<sd_bus_slot, decltype(&sd_bus_slot_unref)> pending(slot, sd_bus_slot_unref);
   while (code >= 0 && reply == nullptr) {
     code = sd_bus_process(bus, nullptr);
@@ -65,11 +55,14 @@ Result<MessageRef> call(sd_bus* bus, const char* method, const char* types, Argu
   return reply;
 }
 
-Result<std::uint64_t> run_of(sd_bus_message* reply) {
-  std::uint64_t run = 0;
-  const int code = sd_bus_message_read(reply, "t", &run);
-  if (code < 0) return fail(ErrorCode::io, "reading the service's answer: " + error_text(code));
-  return run;
+template <class... Arguments>
+Result<MessageRef> call(sd_bus* bus, const char* method, const char* types, Arguments... arguments) {
+  MessageRef call;
+  int code = sd_bus_message_new_method_call(bus, call.out(), bus_names::kService, bus_names::kPath, bus_names::kManager,
+                                            method);
+  if (code >= 0) code = sd_bus_message_append(call, types, arguments...);
+  if (code < 0) return fail(ErrorCode::io, std::string("cannot call ") + method + ": " + error_text(code));
+  return send(bus, call);
 }
 
 Result<nlohmann::json> document_of(sd_bus_message* reply) {
@@ -110,10 +103,7 @@ Result<Service> Service::open(const Options& options) {
 }
 
 Result<std::uint64_t> Service::ask(const Request& request) {
-  const char* method = bus_method(request.kind);
-  if (request.kind != Request::Kind::apply) return run_of(TRY(call(bus_.get(), method, "")));
-  return run_of(
-      TRY(call(bus_.get(), method, "sa{sv}", request.plan.c_str(), 1, "reboot", "b", request.reboot ? 1 : 0)));
+  return answer_in(TRY(send(bus_.get(), TRY(call_of(bus_.get(), bus_names::kService, request)))));
 }
 
 Result<nlohmann::json> Service::report() { return document_of(TRY(call(bus_.get(), "GetReport", ""))); }

@@ -2,40 +2,23 @@
 #include "worker/listener.hpp"
 
 #include <fcntl.h>
-#include <fmt/format.h>
 #include <grp.h>
-#include <poll.h>
 #include <pwd.h>
-#include <sys/eventfd.h>
-#include <sys/signalfd.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <systemd/sd-daemon.h>
+#include <systemd/sd-id128.h>
 
 #include <algorithm>
-#include <array>
-#include <vector>
 
 #include "base/directories.hpp"
-#include "base/log.hpp"
 
 namespace p2pd {
 namespace {
 
 constexpr const char* kUser = "p2pd";
-
-/// Client connection; answers may come from another thread, after the client has left.
-struct Connection {
-  Descriptor fd;
-  std::string received;
-};
-
-/// Writes a line, or drops it: a client that does not read must not block the worker.
-void send_line(int fd, const Answer& answer) {
-  const std::string line = to_json(answer).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
-  (void)!::send(fd, line.data(), line.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
-}
 
 bool may_ask(int fd) {
   ucred peer{};
@@ -62,79 +45,84 @@ Result<Descriptor> make_socket(const std::string& path) {
   return socket;
 }
 
-/// Reads the available data; returns false at the end of the input.
-bool take(Connection& connection, Mailbox& mailbox) {
-  std::array<char, Listener::kLine> buffer;
-  const ssize_t count = ::recv(connection.fd.get(), buffer.data(), buffer.size(), MSG_DONTWAIT);
-  if (count <= 0) return count < 0 && (errno == EAGAIN || errno == EINTR);
-  connection.received.append(buffer.data(), static_cast<std::size_t>(count));
-  for (std::size_t end; (end = connection.received.find('\n')) != std::string::npos;) {
-    const Result<Request> request = request_from_json(parse_json(std::string_view(connection.received).substr(0, end)));
-    connection.received.erase(0, end + 1);
-    if (!request) {
-      send_line(connection.fd.get(), Failure(request.error()));
-      continue;
-    }
-    auto back = std::make_shared<Descriptor>(::fcntl(connection.fd.get(), F_DUPFD_CLOEXEC, 3));
-    mailbox.post({*request, [back](const Answer& answer) { send_line(back->get(), answer); }});
-  }
-  if (connection.received.size() <= Listener::kLine) return true;
-  send_line(connection.fd.get(), fail(ErrorCode::invalid, fmt::format("a line of over {} bytes", Listener::kLine)));
-  return false;
-}
-
 }  // namespace
 
-Result<std::unique_ptr<Listener>> Listener::open(Mailbox& mailbox, int stop_fd) {
+// NOLINTNEXTLINE: libsystemd's macros
+const sd_bus_vtable Listener::kVtable[] = {SD_BUS_VTABLE_START(0), P2PD_REQUEST_METHODS(Listener::called),
+                                           SD_BUS_VTABLE_END};
+
+Result<std::unique_ptr<Listener>> Listener::open(sd_event* loop, Asked asked) {
   const bool passed = ::sd_listen_fds(1) == 1;
   Descriptor socket = passed ? Descriptor(SD_LISTEN_FDS_START) : TRY(make_socket(worker_socket()));
   if (passed) ::fcntl(socket.get(), F_SETFL, O_NONBLOCK);
-  return std::unique_ptr<Listener>(new Listener(mailbox, stop_fd, std::move(socket), !passed));
+  std::unique_ptr<Listener> listener(new Listener(loop, std::move(asked), std::move(socket), !passed));
+  const int code =
+      sd_event_add_io(loop, &listener->source_, listener->socket_.get(), EPOLLIN, guarded<connected>, listener.get());
+  if (code < 0) return fail(ErrorCode::io, worker_socket() + ": " + error_text(code));
+  return listener;
 }
 
-std::unique_ptr<Listener> Listener::for_signals(Mailbox& mailbox, int stop_fd) {
-  return std::unique_ptr<Listener>(new Listener(mailbox, stop_fd, Descriptor(), false));
-}
-
-Listener::Listener(Mailbox& mailbox, int stop_fd, Descriptor socket, bool own)
-    : mailbox_(mailbox),
-      stop_fd_(stop_fd),
-      socket_(std::move(socket)),
-      own_(own),
-      quit_(::eventfd(0, EFD_CLOEXEC)),
-      thread_([this] { serve(); }) {}
+Listener::Listener(sd_event* loop, Asked asked, Descriptor socket, bool own)
+    : loop_(loop), asked_(std::move(asked)), socket_(std::move(socket)), own_(own) {}
 
 Listener::~Listener() {
-  ::eventfd_write(quit_.get(), 1);
-  thread_.join();
+  sd_event_source_disable_unref(source_);
+  calls_.clear();
+  for (sd_bus* connection : connections_) sd_bus_flush_close_unref(connection);
   if (own_) ::unlink(worker_socket().c_str());
 }
 
-void Listener::serve() {
-  std::vector<Connection> connections;
-  int stop_fd = stop_fd_;
-  for (;;) {
-    std::vector<pollfd> polled = {{quit_.get(), POLLIN, 0}, {stop_fd, POLLIN, 0}};
-    polled.push_back({connections.size() < kConnections ? socket_.get() : -1, POLLIN, 0});
-    for (const Connection& connection : connections) polled.push_back({connection.fd.get(), POLLIN, 0});
-    if (::poll(polled.data(), polled.size(), -1) < 0) continue;
-    if (polled[0].revents != 0) return;
-    if (polled[1].revents != 0) {
-      stop_fd = -1;
-      mailbox_.stop();
-    }
-    for (std::size_t i = connections.size(); i-- > 0;)
-      if (polled[i + 3].revents != 0 && !take(connections[i], mailbox_))
-        connections.erase(connections.begin() + static_cast<std::ptrdiff_t>(i));
-    if (polled[2].revents == 0) continue;
-    Descriptor fd(::accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (!fd) continue;
-    if (may_ask(fd.get()))
-      connections.push_back({std::move(fd), {}});
-    else
-      send_line(fd.get(), fail(ErrorCode::denied, "only root, and the service p2pd, may ask the worker",
-                               "\"p2pctl\" asks over the bus"));
-  }
+int Listener::connected(sd_event_source*, int fd, std::uint32_t, void* data) {
+  auto* listener = static_cast<Listener*>(data);
+  Descriptor client(::accept4(fd, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  if (!client || !may_ask(client.get()) || listener->connections_.size() >= kConnections) return 0;
+  return listener->serve(std::move(client));
+}
+
+int Listener::serve(Descriptor client) {
+  sd_id128_t id;
+  sd_bus*& bus = connections_.emplace_back(nullptr);
+  int code = sd_id128_randomize(&id);
+  if (code >= 0) code = sd_bus_new(&bus);
+  if (code >= 0) code = sd_bus_set_fd(bus, client.get(), client.get());
+  if (code >= 0) client.release();
+  if (code >= 0) code = sd_bus_set_server(bus, 1, id);
+  if (code >= 0) code = sd_bus_set_trusted(bus, 1);  // may_ask() has looked
+  if (code >= 0) code = sd_bus_add_object_vtable(bus, nullptr, bus_names::kPath, bus_names::kManager, kVtable, this);
+  if (code >= 0) code = sd_bus_add_filter(bus, nullptr, guarded<left>, this);
+  if (code >= 0) code = sd_bus_start(bus);
+  if (code >= 0) code = sd_bus_attach_event(bus, loop_, SD_EVENT_PRIORITY_NORMAL);
+  if (code >= 0) return 0;
+  sd_bus_close_unref(bus);
+  connections_.pop_back();
+  return code;
+}
+
+int Listener::called(sd_bus_message* call, void* data, sd_bus_error* error) {
+  Request request;
+  if (const int code = read_request(call, request, error); code < 0) return code;
+  if (const Result<void> named = require_plan_name(request.plan); !named)
+    return send_answer(call, Failure(named.error()));
+  auto* listener = static_cast<Listener*>(data);
+  listener->calls_.emplace(++listener->last_, MessageRef(call));
+  listener->asked_(listener->last_, request);
+  return 1;
+}
+
+int Listener::left(sd_bus_message* message, void* data, sd_bus_error*) {
+  if (sd_bus_message_is_signal(message, "org.freedesktop.DBus.Local", "Disconnected") == 0) return 0;
+  auto* listener = static_cast<Listener*>(data);
+  sd_bus* bus = sd_bus_message_get_bus(message);
+  std::erase_if(listener->calls_, [&](const auto& call) { return sd_bus_message_get_bus(call.second) == bus; });
+  if (std::erase(listener->connections_, bus) > 0) sd_bus_close_unref(bus);
+  return 0;
+}
+
+void Listener::answer(std::uint64_t call, const Answer& answer) {
+  const auto found = calls_.find(call);
+  if (found == calls_.end()) return;
+  (void)send_answer(found->second, answer);
+  calls_.erase(found);
 }
 
 }  // namespace p2pd

@@ -2,7 +2,6 @@
 #include "worker/mailbox.hpp"
 
 #include <fmt/format.h>
-#include <poll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -52,9 +51,7 @@ Failure busy(const Run& run, std::string_view wanted, bool undoing) {
 }  // namespace
 
 Mailbox::Mailbox(std::string configured)
-    : configured_(std::move(configured)),
-      wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
-      halt_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+    : configured_(std::move(configured)), halt_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   std::string word;
   std::ifstream(asked_file()) >> word;
   for (const Event event : {Event::pause, Event::cancel, Event::revert})
@@ -78,7 +75,6 @@ void Mailbox::post(Posted request) {
       answer = fail(ErrorCode::busy, stopping_ ? "p2pd-worker is ending" : "too many requests wait", "try again");
     } else {
       waiting_.push_back(std::move(request));
-      raise(wake_);
       return;
     }
   }
@@ -116,7 +112,6 @@ void Mailbox::stop() {
   const std::lock_guard lock(mutex_);
   stopping_ = true;
   raise(halt_);
-  raise(wake_);
 }
 
 std::optional<Event> Mailbox::poll() {
@@ -151,24 +146,12 @@ bool Mailbox::has_waiting() const {
   return !waiting_.empty();
 }
 
-std::optional<Posted> Mailbox::wait(std::chrono::milliseconds patience) {
-  pollfd woken{wake_.get(), POLLIN, 0};
-  const auto until = std::chrono::steady_clock::now() + patience;
-  for (;;) {
-    {
-      const std::lock_guard lock(mutex_);
-      lower(wake_);
-      if (stopping_) return std::nullopt;
-      if (!waiting_.empty()) {
-        Posted request = std::move(waiting_.front());
-        waiting_.pop_front();
-        return request;
-      }
-    }
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - std::chrono::steady_clock::now()).count();
-    if (left <= 0) return std::nullopt;
-    ::poll(&woken, 1, static_cast<int>(left));
-  }
+std::optional<Posted> Mailbox::next() {
+  const std::lock_guard lock(mutex_);
+  if (waiting_.empty()) return std::nullopt;
+  Posted request = std::move(waiting_.front());
+  waiting_.pop_front();
+  return request;
 }
 
 void Mailbox::begin() {

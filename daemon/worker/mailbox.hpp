@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <chrono>
 #include <deque>
 #include <functional>
 #include <mutex>
@@ -9,9 +8,9 @@
 #include <string>
 
 #include "base/descriptor.hpp"
+#include "bus/requests.hpp"
 #include "engine/journal.hpp"
 #include "engine/seams.hpp"
-#include "protocol/request.hpp"
 
 namespace p2pd {
 
@@ -20,17 +19,18 @@ struct Posted : Request {
   std::function<void(const Answer&)> answer;
 };
 
-/// Requests from the listener's thread to the walk. An accepted request survives a kill of the
-/// worker, in RUNTIME/asked. During a walk each request is answered at once, and the
-/// walk gets the last one between two steps. Otherwise a request waits until the worker takes it.
+/// Requests from the loop to the thread of the walk. An accepted request survives a kill of the worker, in
+/// RUNTIME/asked. During a walk each request is answered at once, and the walk gets the last one between two steps.
+/// Otherwise a request waits until the worker takes it.
 class Mailbox : public Requests {
  public:
   /// `configured`: the plan of an apply without a plan.
   explicit Mailbox(std::string configured = {});
 
-  // Used by the listener.
+  // Used by the loop.
   void post(Posted request);
-  void stop();  ///< after SIGTERM
+  void stop();                   ///< after SIGTERM
+  std::optional<Posted> next();  ///< request that waits
 
   // Used by the walk.
   std::optional<Event> poll() override;
@@ -39,11 +39,8 @@ class Mailbox : public Requests {
   bool stopping() const;
   std::optional<Event> asked() const;  ///< request that poll() will return
   void done_with(Event event);         ///< cancels the request for poll()
-  bool has_waiting() const;            ///< true if wait() would return at once
+  bool has_waiting() const;            ///< true if next() would return one
 
-  // Used by the worker.
-  /// Next request; nothing after `patience`, or when p2pd stops.
-  std::optional<Posted> wait(std::chrono::milliseconds patience);
   /// Begins a walk: requests posted from now on are answered with its state, which `note` sets.
   void begin();
   void note(const Run& run);
@@ -62,7 +59,6 @@ class Mailbox : public Requests {
   std::optional<Run> run_;     ///< run that is being walked
   bool walking_ = false;
   bool stopping_ = false;
-  Descriptor wake_;
   Descriptor halt_;
 };
 

@@ -9,7 +9,6 @@
 #include "base/log.hpp"
 #include "base/url.hpp"
 #include "machine/driver/ready.hpp"
-#include "protocol/error.hpp"
 
 namespace p2pd {
 namespace {
@@ -215,7 +214,8 @@ void Publisher::lock(const std::string& why) {
 void Publisher::publish() {
   published_ = std::chrono::steady_clock::now();
   nlohmann::json status = status_of(run_, steps_, activity_);
-  if (error_) status["error"] = to_json(*error_);
+  if (error_)
+    status["error"] = {{"code", to_string(error_->code)}, {"message", error_->message}, {"next", error_->next}};
   FileState file;
   file.kind = FileState::Kind::regular;
   file.mode = 0644;

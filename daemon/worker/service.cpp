@@ -2,12 +2,17 @@
 #include "worker/service.hpp"
 
 #include <fmt/format.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <systemd/sd-daemon.h>
+#include <systemd/sd-event.h>
 #include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <memory>
+#include <mutex>
 #include <thread>
 
 #include "base/directories.hpp"
@@ -81,39 +86,37 @@ class Service {
         restart_(mailbox_, std::chrono::seconds(config_ ? config_->reboot_delay_s : 60)),
         runner_(mailbox_, systemd_, [this](std::string_view line) { publisher_.message(line); }) {
     log::start("p2pd-worker", config_ ? log::level_called(config_->log_level) : log::Level::info);
-    log::listen([this](std::string_view text) { publisher_.message(text); });
+    log::listen([this](std::string_view text) {
+      if (in_walk) publisher_.message(text);
+    });
     if (!config_) log::error("{}", config_.error().message);
   }
 
   int serve() {
-    const auto listener = Listener::open(mailbox_, stop_fd_.get());
-    if (!listener) {
-      log::error("{}", listener.error().text());
+    const Result<void> opened = open_loop(true);
+    if (!opened) {
+      log::error("{}", opened.error().text());
       return 1;
     }
     ::sd_notify(0, "READY=1");
-    const std::chrono::seconds patience = seconds_of("P2PD_IDLE_S", kIdle);
-    bool well = start();
-    for (const auto* pause = std::begin(kPauses);;) {
-      const bool again = !well && pause != std::end(kPauses);
-      const std::optional<Posted> request = mailbox_.wait(again ? seconds_of("P2PD_RETRY_S", *pause++) : patience);
-      if (request)
-        well = take(*request);
-      else if (again && !mailbox_.stopping())
-        well = start();
-      else
-        break;
-    }
+    begin([this] { return start(); });
+    const int code = sd_event_loop(loop_.get());
     ::sd_notify(0, "STOPPING=1");
-    return well ? 0 : 1;
+    listener_.reset();
+    return code >= 0 && well_ ? 0 : 1;
   }
 
   /// Walks once, without a socket; returns the run.
   Result<Run> once(const std::function<Result<Run>(Walk&)>& work, std::chrono::seconds patience = kLockPatience) {
     patience_ = patience;
-    const auto listener = Listener::for_signals(mailbox_, stop_fd_.get());
+    TRY(open_loop(false));
     ::sd_notify(0, "READY=1");
-    Result<Run> run = walk(work);
+    Result<Run> run = Run{};
+    begin([&] {
+      run = walk(work);
+      return true;
+    });
+    sd_event_loop(loop_.get());
     if (!run && run.error().code == ErrorCode::busy)
       log::info("{}", run.error().message);
     else if (!run)
@@ -121,7 +124,106 @@ class Service {
     return run;
   }
 
+  ~Service() {
+    if (thread_.joinable()) thread_.join();
+    sd_event_source_disable_unref(timer_);
+  }
+
  private:
+  // ---- the loop -----------------------------------------------------------------------------------------------------
+
+  struct Unref {
+    void operator()(sd_event* loop) const { sd_event_unref(loop); }
+  };
+  Result<void> open_loop(bool listens) {
+    sd_event* loop = nullptr;
+    int code = sd_event_new(&loop);
+    loop_.reset(loop);
+    if (code >= 0) code = sd_event_add_io(loop, nullptr, stop_fd_.get(), EPOLLIN, guarded<stopped>, this);
+    if (code >= 0) code = sd_event_add_io(loop, nullptr, news_.get(), EPOLLIN, guarded<told>, this);
+    if (code < 0) return fail(ErrorCode::io, "no event loop: " + error_text(code));
+    const auto asked = [this](std::uint64_t call, const Request& request) { ask(call, request); };
+    if (listens) listener_ = TRY(Listener::open(loop, asked));
+    return {};
+  }
+
+  static int stopped(sd_event_source* source, int, std::uint32_t, void* data) {
+    auto* service = static_cast<Service*>(data);
+    sd_event_source_set_enabled(source, SD_EVENT_OFF);
+    service->mailbox_.stop();
+    return service->walks_ ? 0 : service->end();
+  }
+
+  /// The walk has answered something, or has ended.
+  static int told(sd_event_source*, int fd, std::uint32_t, void* data) {
+    auto* service = static_cast<Service*>(data);
+    eventfd_t value = 0;
+    ::eventfd_read(fd, &value);
+    std::vector<std::pair<std::uint64_t, Answer>> answers;
+    bool ended = false;
+    {
+      const std::lock_guard lock(service->news_mutex_);
+      answers.swap(service->answers_);
+      ended = std::exchange(service->ended_, false);
+    }
+    for (const auto& [call, answer] : answers) service->listener_->answer(call, answer);
+    if (!ended) return 0;
+    service->thread_.join();
+    service->walks_ = false;
+    return service->rest();
+  }
+
+  static int late(sd_event_source*, std::uint64_t, void* data) {
+    auto* service = static_cast<Service*>(data);
+    if (!service->again_) return service->end();
+    service->begin([service] { return service->start(); });
+    return 0;
+  }
+
+  /// From any thread: the loop sends the answer.
+  void answer(std::uint64_t call, const Answer& answer) {
+    const std::lock_guard lock(news_mutex_);
+    answers_.emplace_back(call, answer);
+    ::eventfd_write(news_.get(), 1);
+  }
+
+  void ask(std::uint64_t call, const Request& request) {
+    mailbox_.post({request, [this, call](const Answer& said) { answer(call, said); }});
+    if (!walks_) rest();
+  }
+
+  /// Begins a walk in a thread of its own; `work` returns false if it ended in an error.
+  void begin(std::function<bool()> work) {
+    walks_ = true;
+    timer_ = sd_event_source_disable_unref(timer_);
+    thread_ = std::thread([this, work = std::move(work)] {
+      in_walk = true;
+      well_ = guard([&] { return work() ? 1 : 0; }) > 0;
+      const std::lock_guard lock(news_mutex_);
+      ended_ = true;
+      ::eventfd_write(news_.get(), 1);
+    });
+  }
+
+  /// Takes the request that waits, or waits for one; after an error the run is continued, at the end of a pause.
+  int rest() {
+    if (mailbox_.stopping() || listener_ == nullptr) return end();
+    if (const std::optional<Posted> request = mailbox_.next()) {
+      begin([this, request = *request] { return take(request); });
+      return 0;
+    }
+    again_ = !well_ && pause_ != std::end(kPauses);
+    const std::chrono::microseconds wait =
+        again_ ? seconds_of("P2PD_RETRY_S", *pause_++) : seconds_of("P2PD_IDLE_S", kIdle);
+    timer_ = sd_event_source_disable_unref(timer_);
+    return sd_event_add_time_relative(loop_.get(), &timer_, CLOCK_MONOTONIC, static_cast<std::uint64_t>(wait.count()),
+                                      0, guarded<late>, this);
+  }
+
+  int end() { return sd_event_exit(loop_.get(), 0); }
+
+  // ---- the thread of the walk ---------------------------------------------------------------------------------------
+
   /// Continues the run that an earlier start left open; returns false if it ended in an error.
   bool start() {
     restart_.cancel_announced_reboot();
@@ -223,8 +325,22 @@ class Service {
     return run;
   }
 
+  static inline thread_local bool in_walk = false;
+
   const Registry& registry_;
   Descriptor stop_fd_;
+  Descriptor news_{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
+  std::mutex news_mutex_;
+  std::vector<std::pair<std::uint64_t, Answer>> answers_;  ///< of the walk, still to be sent
+  bool ended_ = false;                                     ///< the walk has ended
+  std::unique_ptr<sd_event, Unref> loop_;
+  std::unique_ptr<Listener> listener_;
+  std::thread thread_;
+  sd_event_source* timer_ = nullptr;  ///< end of a pause
+  const std::chrono::seconds* pause_ = std::begin(kPauses);
+  bool again_ = false;  ///< after the pause the run is continued; otherwise p2pd-worker ends
+  bool walks_ = false;
+  bool well_ = true;
   std::chrono::seconds patience_ = kLockPatience;
   Result<Config> config_;
   bool systemd_;

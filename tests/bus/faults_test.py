@@ -236,7 +236,7 @@ class Survives(Case):
     def test_a_worker_that_answers_what_no_worker_does(self):
         """Each call gets an answer, and p2pd keeps running."""
         self.bus.end("walk")
-        answers = ['{"run": "seven"}', '{"run": -1}', '{"run": {}}', "{}", '{"error": 7}', "[]", "x", '{"error": {"code": 7, "message": [], "next": {}}}']
+        answers = ["x", '{"run": 7}', "REJECTED", "OK 7", f"OK {'0' * 32}\r\nAGREE_UNIX_FD\r\nl\1"]
         with contextlib.closing(socket.socket(socket.AF_UNIX)) as worker:
             (self.bus.runtime / "walk.sock").unlink(missing_ok=True)
             worker.bind(str(self.bus.runtime / "walk.sock"))
@@ -244,15 +244,29 @@ class Survives(Case):
             worker.listen()
             for answer in answers:
                 def serve(answer=answer):
-                    connection = worker.accept()[0]
-                    connection.recv(4096)
-                    connection.sendall(answer.encode() + b"\n")
-                    connection.close()
+                    for _ in range(3):  # p2pd tries again
+                        connection = worker.accept()[0]
+                        connection.recv(4096)
+                        connection.sendall(answer.encode() + b"\r\n")
+                        connection.close()
                 thread = threading.Thread(target=serve, daemon=True)
                 thread.start()
                 self.assert_error(("org.p2pd1.Error.Io", "org.p2pd1.Error.Invalid"), "Pause")
                 thread.join(10)
                 self.assertTrue(self.bus.running("p2pd"), f"{answer}: {self.bus.said('p2pd')[-600:]}")
+
+    def test_bytes_that_no_client_sends(self):
+        """The worker drops them, and keeps serving."""
+        pid = self.bus.processes["walk"].pid
+        for sent in (b"", b"\0", b'{"do": "revert"}\n', b"\0AUTH\r\n", bytes(range(256)) * 64, b"\0AUTH EXTERNAL 30\r\nBEGIN\r\n" + b"l" * 100_000):
+            for _ in range(40):
+                with contextlib.closing(socket.socket(socket.AF_UNIX)) as client, contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                    client.connect(str(self.bus.runtime / "walk.sock"))
+                    client.sendall(sent)
+        run = until(lambda: self.bus.ctl("pause").returncode != 0 and "temporarily" not in self.bus.ctl("pause").stderr and self.apply(), "the worker has dropped them")
+        self.bus.settle("ready")
+        self.assert_one_run(run)
+        self.assertEqual(self.bus.processes["walk"].pid, pid)
 
     def test_idle(self):
         """An idle process exits, and only an idle one."""

@@ -11,7 +11,6 @@
 #include "plan/config.hpp"
 #include "plan/plan.hpp"
 #include "probes/registry.hpp"
-#include "protocol/request.hpp"
 #include "record/record_file.hpp"
 #include "redaction.hpp"
 
@@ -43,19 +42,6 @@ FUZZ(config) {
   if (config) require(!config->plan.empty() && !config->log_level.empty(), "a setting without a value");
   const auto models = models_of(input);
   if (models) require(!models->empty(), "a table without GPUs");
-}
-
-/// Any line on the worker's socket: it is refused, or is a request that is allowed, for a plan by its name.
-FUZZ(requests) {
-  const auto request = request_from_json(parse_json(input));
-  if (!request) {
-    const nlohmann::json answer = to_json(Answer(Failure(request.error())));
-    return require(!answer["error"].dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).empty(),
-                   "no answer");
-  }
-  require(request->plan.empty() || is_name(request->plan), "a plan that is no name: " + request->plan);
-  require(request->kind == Request::Kind::apply || (request->plan.empty() && request->reboot),
-          "options where there are none");
 }
 
 /// Any sequence of events: names go both ways, revert is always allowed, a step being undone is not continued.

@@ -52,8 +52,8 @@ OTHER_SEEDS = [
     ("daemon/p2pctl.cpp", "int main", "S s{a, TRY(b())};\nint main", "TRY in a braced list leaks"),
     ("probes/bench/CMakeLists.txt", "report/judge.cpp", "report/judges.cpp", "report/judges.cpp, which is not there"),
     ("probes/bench/CMakeLists.txt", "report/judge.cpp", "", "report/judge.cpp: no CMakeLists.txt names it"),
-    ("daemon/bus/manager.cpp", "guarded<Handlers::apply>", "Handlers::apply", "SD_BUS_METHOD_WITH_ARGS without guarded<>"),
-    ("daemon/bus/worker_link.cpp", "guarded<late>", "late", "sd_event_add_time_relative without guarded<>"),
+    ("daemon/bus/manager.cpp", "guarded<Handlers::report>", "Handlers::report", "SD_BUS_METHOD_WITH_ARGS without guarded<>"),
+    ("daemon/bus/worker_link.cpp", "guarded<replied>", "replied", "sd_bus_call_async without guarded<>"),
     ("daemon/p2pctl.cpp", "int main", "// see " + NOT_HERE[0] + "x\nint main", NOT_HERE[0]),
 ]
 

@@ -4,10 +4,8 @@
 #include <poll.h>
 
 #include <cstdlib>
-#include <thread>
 
 #include "catch.hpp"
-#include "protocol/error.hpp"
 #include "temporary.hpp"
 
 using namespace p2pd;
@@ -56,61 +54,14 @@ void walk(Mailbox& mailbox, RunState state = RunState::walking) {
 
 }  // namespace
 
-TEST_CASE("requests: what is understood, and what is refused with its reason") {
-  const auto request = request_from_json(parse_json(R"({"do": "apply", "plan": "geforce-p2p", "reboot": false})"));
-  REQUIRE(request);
-  CHECK(request->kind == Kind::apply);
-  CHECK(request->plan == "geforce-p2p");
-  CHECK_FALSE(request->reboot);
-  for (const char* line :
-       {"", "{", "[]", "7", R"({"do": 7})", R"({"do": "go-on"})", R"({"do": "proven"})", R"({"do": "stopped"})",
-        R"({"do": "apply", "plan": "/etc/passwd"})", R"({"do": "apply", "plan": "../x"})",
-        R"({"do": "apply", "plan": 7})", R"({"do": "apply", "reboot": "no"})", R"({"do": "pause", "plan": "x"})",
-        R"({"do": "apply", "frob": true})"}) {
-    INFO(line);
-    const auto refused = request_from_json(parse_json(line));
-    REQUIRE_FALSE(refused);
-    CHECK(refused.error().code == ErrorCode::invalid);
-  }
-}
-
-TEST_CASE("protocol: requests, answers and errors are read as they were written") {
-  for (const Kind kind : {Kind::apply, Kind::pause, Kind::resume, Kind::retry, Kind::cancel, Kind::revert}) {
-    const Request request{kind, kind == Kind::apply ? "work" : "", kind != Kind::apply};
-    const auto read = request_from_json(to_json(request));
-    REQUIRE(read);
-    CHECK(read->kind == kind);
-    CHECK(read->plan == request.plan);
-    CHECK(read->reboot == request.reboot);
-    CHECK(to_string(event_of(kind)) == to_string(kind));
-  }
-  CHECK(answer_from_json(to_json(Answer(7))).value() == 7);
-  for (int number = 0; number <= static_cast<int>(ErrorCode::database_quarantined); ++number) {
-    const Error error{static_cast<ErrorCode>(number), "m; next: x", "n"};
-    const Answer read = answer_from_json(to_json(Answer(Failure(error))));
-    REQUIRE_FALSE(read);
-    CHECK(read.error().code == error.code);
-    CHECK(read.error().message == error.message);
-    CHECK(read.error().next == error.next);
-    CHECK(error_code_of(bus_error_name(error.code)) == error.code);
-  }
-  CHECK_FALSE(error_code_of("org.freedesktop.DBus.Error.NoReply"));
-  for (const char* line : {"", "[]", "7", "{}", R"({"run": "seven"})", R"({"run": -1})", R"({"error": 7})",
-                           R"({"error": {"code": 7, "message": []}})"}) {
-    const Answer read = answer_from_json(parse_json(line));
-    REQUIRE_FALSE(read);
-    CHECK_FALSE(read.error().message.empty());
-  }
-}
-
 TEST_CASE("requests wait for a worker that is at rest, in order, and not without bound") {
   Mailbox mailbox;
   const auto first = post(mailbox, Kind::apply, "a");
   post(mailbox, Kind::pause);
   CHECK_FALSE(*first);
-  CHECK(mailbox.wait(std::chrono::seconds(0))->plan == "a");
-  CHECK(mailbox.wait(std::chrono::seconds(0))->kind == Kind::pause);
-  CHECK_FALSE(mailbox.wait(std::chrono::milliseconds(1)));
+  CHECK(mailbox.next()->plan == "a");
+  CHECK(mailbox.next()->kind == Kind::pause);
+  CHECK_FALSE(mailbox.next());
   for (int i = 0; i < 16; ++i) CHECK_FALSE(*post(mailbox, Kind::apply));
   CHECK(is_refused(post(mailbox, Kind::apply), ErrorCode::busy));
 }
@@ -254,8 +205,8 @@ TEST_CASE("a resume that comes after the walk was told to pause waits for the en
   const auto late = post(mailbox, Kind::resume);
   CHECK_FALSE(*late);
   CHECK_FALSE(mailbox.end());
-  CHECK(mailbox.wait(std::chrono::seconds(0))->kind == Kind::resume);
-  CHECK(mailbox.wait(std::chrono::seconds(0))->kind == Kind::resume);
+  CHECK(mailbox.next()->kind == Kind::resume);
+  CHECK(mailbox.next()->kind == Kind::resume);
 }
 
 TEST_CASE("a request that comes after the walk was told to undo is answered once it does") {
@@ -280,15 +231,13 @@ TEST_CASE("a request for a run that has come to rest is not lost with the end of
     walk(mailbox, state);
     CHECK_FALSE(*post(mailbox, Kind::retry));
     CHECK_FALSE(mailbox.end());
-    CHECK(mailbox.wait(std::chrono::seconds(0))->kind == Kind::retry);
+    CHECK(mailbox.next()->kind == Kind::retry);
   }
 }
 
-TEST_CASE("a signal ends the wait, what runs, and nothing is taken after it") {
+TEST_CASE("a signal ends what runs, and nothing is taken after it") {
   Mailbox mailbox;
-  std::thread signal([&] { mailbox.stop(); });
-  CHECK_FALSE(mailbox.wait(std::chrono::seconds(20)));
-  signal.join();
+  mailbox.stop();
   CHECK(mailbox.stopping());
   CHECK(mailbox.poll() == Event::stopped);
   CHECK(readable(mailbox.halt_fd()));
