@@ -21,7 +21,6 @@
 #include "machine/catalogue/staging.hpp"
 #include "machine/driver/gpu_services.hpp"
 #include "machine/modules/modprobe_d.hpp"
-#include "machine/modules/modprobe_files.hpp"
 #include "machine/modules/module_build.hpp"
 #include "machine/modules/module_file.hpp"
 #include "machine/modules/module_install.hpp"

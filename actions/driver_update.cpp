@@ -15,7 +15,6 @@
 #include "machine/driver/driver_update.hpp"
 #include "machine/modules/torn_dkms.hpp"
 #include "machine/packages/apt.hpp"
-#include "machine/packages/apt_lists.hpp"
 #include "machine/packages/package_backup.hpp"
 
 namespace p2pd {

@@ -15,9 +15,7 @@
 #include "base/kept_state.hpp"
 #include "base/log.hpp"
 #include "machine/catalogue/staging.hpp"
-#include "machine/driver/older_runfile.hpp"
 #include "machine/driver/runfile_install.hpp"
-#include "machine/driver/unnoted_files.hpp"
 #include "machine/modules/archive.hpp"
 
 namespace p2pd {

@@ -14,7 +14,7 @@
 #include "machine/catalogue/staging.hpp"
 #include "machine/driver/gpu_services.hpp"
 #include "machine/driver/loaded_driver.hpp"
-#include "machine/modules/modprobe_files.hpp"
+#include "machine/modules/modprobe_d.hpp"
 
 namespace p2pd {
 namespace {

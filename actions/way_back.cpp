@@ -17,8 +17,8 @@
 #include "machine/boot/package_locks.hpp"
 #include "machine/catalogue/staging.hpp"
 #include "machine/packages/apt.hpp"
+#include "machine/packages/dpkg_status.hpp"
 #include "machine/packages/package_backup.hpp"
-#include "machine/packages/paragraphs.hpp"
 #include "machine/packages/staged_debs.hpp"
 
 namespace p2pd {

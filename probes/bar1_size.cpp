@@ -15,9 +15,9 @@
 
 #include "base/probe.hpp"
 #include "base/units.hpp"
-#include "machine/boot/bar1_log.hpp"
+#include "machine/boot/bar1_room.hpp"
 #include "machine/catalogue/catalogue.hpp"
-#include "machine/hardware/vram.hpp"
+#include "machine/hardware/gpus.hpp"
 
 namespace p2pd {
 namespace {

@@ -12,7 +12,7 @@
 #include <map>
 
 #include "base/probe.hpp"
-#include "machine/boot/bar1_log.hpp"
+#include "machine/boot/bar1_room.hpp"
 
 namespace p2pd {
 namespace {

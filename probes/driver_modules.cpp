@@ -12,7 +12,7 @@
 
 #include "base/probe.hpp"
 #include "machine/catalogue/staging.hpp"
-#include "machine/modules/module_identity.hpp"
+#include "machine/modules/module_file.hpp"
 #include "machine/modules/module_install.hpp"
 
 namespace p2pd {

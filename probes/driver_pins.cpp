@@ -12,7 +12,7 @@
 #include "base/probe.hpp"
 #include "machine/catalogue/staging.hpp"
 #include "machine/driver/driver_pins.hpp"
-#include "machine/packages/apt_conf.hpp"
+#include "machine/packages/apt.hpp"
 #include "machine/packages/dpkg_status.hpp"
 
 namespace p2pd {

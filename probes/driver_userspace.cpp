@@ -10,7 +10,6 @@
 
 #include "base/probe.hpp"
 #include "machine/catalogue/staging.hpp"
-#include "machine/driver/older_runfile.hpp"
 #include "machine/driver/packaged_userspace.hpp"
 #include "machine/driver/runfile_install.hpp"
 #include "machine/packages/dpkg_status.hpp"

@@ -14,8 +14,8 @@
 #include "base/probe.hpp"
 #include "base/units.hpp"
 #include "machine/hardware/gpus.hpp"
-#include "machine/hardware/left_out.hpp"
 #include "machine/hardware/pci.hpp"
+#include "machine/hardware/peer_groups.hpp"
 
 namespace p2pd {
 

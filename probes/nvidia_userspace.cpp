@@ -11,7 +11,7 @@
 
 #include "base/probe.hpp"
 #include "machine/boot/kernel_log.hpp"
-#include "machine/driver/driver_libraries.hpp"
+#include "machine/driver/packaged_userspace.hpp"
 #include "machine/hardware/nvidia_procfs.hpp"
 
 namespace p2pd {

@@ -12,7 +12,7 @@
 #include "base/probe.hpp"
 #include "machine/catalogue/staging.hpp"
 #include "machine/driver/loaded_driver.hpp"
-#include "machine/modules/modprobe_files.hpp"
+#include "machine/modules/modprobe_d.hpp"
 #include "machine/modules/module_file.hpp"
 
 namespace p2pd {

@@ -13,7 +13,6 @@
 #include "base/probe.hpp"
 #include "machine/boot/package_locks.hpp"
 #include "machine/packages/apt.hpp"
-#include "machine/packages/apt_conf.hpp"
 #include "machine/packages/dpkg_status.hpp"
 
 namespace p2pd {

@@ -2,11 +2,117 @@
 #include "base/recorded.hpp"
 
 #include <fmt/format.h>
+#include <openssl/evp.h>
+
+#include <algorithm>
 
 #include "base/json_members.hpp"
-#include "base/record_content.hpp"
+#include "base/utf8.hpp"
 
 namespace p2pd {
+namespace {
+
+using Json = nlohmann::json;
+
+std::string to_base64(std::string_view bytes) {
+  std::string text((bytes.size() + 2) / 3 * 4 + 1, '\0');  // includes the NUL that OpenSSL appends
+  const int size =
+      EVP_EncodeBlock(reinterpret_cast<unsigned char*>(text.data()),
+                      reinterpret_cast<const unsigned char*>(bytes.data()), static_cast<int>(bytes.size()));
+  text.resize(static_cast<std::size_t>(size));
+  return text;
+}
+
+std::optional<std::string> from_base64(const std::string& text) {
+  std::string bytes(text.size() / 4 * 3, '\0');
+  const int size = EVP_DecodeBlock(reinterpret_cast<unsigned char*>(bytes.data()),
+                                   reinterpret_cast<const unsigned char*>(text.data()), static_cast<int>(text.size()));
+  const int padding = text.ends_with("==") ? 2 : text.ends_with('=') ? 1 : 0;
+  if (size < padding) return std::nullopt;
+  bytes.resize(static_cast<std::size_t>(size - padding));
+  if (to_base64(bytes) != text) return std::nullopt;  // rejects blanks around it, or "=" within
+  return bytes;
+}
+
+/// Converts `text` in UTF-8; printing the JSON replaces any other byte.
+Json text_to_json(std::string_view text) {
+  if (!text.empty() && !text.ends_with('\n')) return std::string(text);
+  Json lines = Json::array();
+  while (!text.empty()) {
+    const std::size_t end = text.find('\n');
+    lines.push_back(std::string(text.substr(0, end)));
+    text.remove_prefix(end + 1);
+  }
+  return lines;
+}
+
+std::optional<std::string> text_from(const Json& json) {
+  if (json.is_string()) return json.get<std::string>();
+  if (!json.is_array()) return std::nullopt;
+  std::string text;
+  for (const Json& line : json) {
+    if (!line.is_string()) return std::nullopt;
+    text += line.get_ref<const std::string&>() + '\n';
+  }
+  return text;
+}
+
+/// The member `key` of `json`; null if it has none.
+const Json& member(const Json& json, const char* key) {
+  static const Json kNone;
+  const auto found = json.is_object() ? json.find(key) : json.end();
+  return found == json.end() ? kNone : *found;
+}
+
+bool has_only(const Json& json, const char* key) { return json.is_object() && json.size() == 1 && json.contains(key); }
+
+Json bytes_to_json(std::string_view bytes) {
+  if (is_utf8(bytes)) return text_to_json(bytes);
+  return {{"base64", to_base64(bytes)}};
+}
+
+std::optional<std::string> bytes_from(const Json& json) {
+  if (!has_only(json, "base64")) return text_from(json);
+  return json["base64"].is_string() ? from_base64(json["base64"]) : std::nullopt;
+}
+
+}  // namespace
+
+Json to_json(const RecordedCommand& command) {
+  return {{"argv", command.argv},
+          {"errors", text_to_json(command.result.errors)},
+          {"output", text_to_json(command.result.output)},
+          {"status", command.result.status}};
+}
+
+Json to_json(const RecordFile& file) {
+  if (file.kind == RecordFile::Kind::link) return {{"link", file.content}};
+  if (file.kind == RecordFile::Kind::program) return {{"program", bytes_to_json(file.content)}};
+  return bytes_to_json(file.content);
+}
+
+std::optional<RecordedCommand> recorded_command_from(const Json& json) {
+  const Json& argv = member(json, "argv");
+  const auto status = json_number<int>(member(json, "status"));
+  auto output = text_from(member(json, "output")), errors = text_from(member(json, "errors"));
+  if (!status || !output || !errors || !argv.is_array() || !std::ranges::all_of(argv, &Json::is_string))
+    return std::nullopt;
+  return RecordedCommand{argv, {*status, *std::move(output), *std::move(errors)}};
+}
+
+std::optional<RecordFile> record_file_from(const Json& json) {
+  using Kind = RecordFile::Kind;
+  const bool program = has_only(json, "program");
+  if (!has_only(json, "link")) {
+    auto content = bytes_from(program ? json["program"] : json);
+    if (!content) return std::nullopt;
+    return RecordFile{program ? Kind::program : Kind::file, *std::move(content)};
+  }
+  const Json& target = json["link"];
+  if (!target.is_string() || target.get_ref<const std::string&>().find('\0') != std::string::npos) return std::nullopt;
+  return RecordFile{Kind::link, target};
+}
+
 namespace {
 
 constexpr std::string_view kDescription = "/machine.json";

@@ -17,4 +17,8 @@ std::optional<Version> parse_version(std::string_view text);
 
 std::string dotted(const Version& version);
 
+/// Order of two versions by Debian's rules: digits compare as numbers, '~' sorts before everything, even the end,
+/// letters before other characters. Negative, zero or positive; for kernel versions, which have no epoch.
+int compare_versions(std::string_view one, std::string_view other);
+
 }  // namespace p2pd

@@ -13,7 +13,7 @@
 #include "machine/driver/ready.hpp"
 #include "machine/hardware/p2p_use.hpp"
 #include "report/fields.hpp"
-#include "report/figures.hpp"
+#include "report/proof.hpp"
 #include "screen/print.hpp"
 
 namespace p2pd::ctl {

@@ -8,7 +8,7 @@
 #include "base/parameters.hpp"
 #include "base/root.hpp"
 #include "base/yaml.hpp"
-#include "machine/hardware/left_out.hpp"
+#include "machine/hardware/peer_groups.hpp"
 
 namespace p2pd {
 namespace fs = std::filesystem;

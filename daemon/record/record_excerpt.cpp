@@ -11,8 +11,8 @@
 #include "machine/hardware/nccl.hpp"
 #include "machine/modules/build_log.hpp"
 #include "machine/modules/initramfs.hpp"
-#include "machine/modules/modprobe_files.hpp"
-#include "machine/packages/apt_conf.hpp"
+#include "machine/modules/modprobe_d.hpp"
+#include "machine/packages/apt.hpp"
 #include "machine/packages/dpkg_status.hpp"
 #include "record/redact.hpp"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // A machine record as one text file: JSON of schema p2pd.machine/2, made for diffs and for sending
-// (record_content.hpp).
+// (base/recorded.hpp).
 #pragma once
 
 #include <filesystem>
@@ -9,7 +9,7 @@
 #include <string>
 
 #include "base/json.hpp"
-#include "base/record_content.hpp"
+#include "base/recorded.hpp"
 #include "base/result.hpp"
 #include "base/scratch_directory.hpp"
 

@@ -16,7 +16,6 @@
 #include "machine/hardware/nvidia_procfs.hpp"
 #include "machine/hardware/pcie_path.hpp"
 #include "machine/hardware/virtual_machine.hpp"
-#include "machine/hardware/vram.hpp"
 #include "machine/modules/loaded_modules.hpp"
 
 namespace p2pd::ctl {

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "fuzz.hpp"
-#include "machine/packages/apt_conf.hpp"
+#include "machine/packages/apt.hpp"
 #include "machine/packages/dpkg_status.hpp"
 
 /// Any text as a file of apt's configuration: names are in lower case and of bounded length, a value that is returned

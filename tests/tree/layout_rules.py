@@ -28,7 +28,7 @@ ROOMS = [
 ]
 HOMES = set(ROOMS[-1][1])  # first word of a header of ours
 ROOM_LINES = 4000  # a larger room must be split
-GENERATED = {("daemon/machine/catalogue/catalogue.cpp", "catalogue.inc"), ("daemon/machine/modules/compat.cpp", "compat.inc"),
+GENERATED = {("daemon/machine/catalogue/catalogue.cpp", "catalogue.inc"), ("daemon/machine/modules/module_build.cpp", "compat.inc"),
              ("daemon/machine/hardware/gpus.cpp", "gpus.inc"), ("daemon/machine/hardware/host_bridge.cpp", "host-bridges.inc"),
              ("daemon/machine/catalogue/kernel_table.cpp", "kernel-table.inc"),
              ("daemon/report/page.cpp", "report_page.html.inc"), ("daemon/report/page.cpp", "report_page.css.inc"), ("daemon/report/page.cpp", "report_page.js.inc"),
@@ -39,7 +39,7 @@ LIBRARIES = [
     ("yaml-cpp/*", ["daemon/base/yaml.*"]),
     ("pci/*", ["daemon/machine/hardware/pci.cpp"]),
     ("sqlite3*", ["daemon/engine/journal.cpp", "daemon/engine/journal_*.cpp", "daemon/engine/statement.*"]),
-    ("openssl/*", ["daemon/base/sha256.cpp", "daemon/machine/fetch/git_tree.cpp", "daemon/machine/fetch/signature.cpp", "daemon/base/record_content.cpp"]),
+    ("openssl/*", ["daemon/base/sha256.cpp", "daemon/machine/fetch/git_store.cpp", "daemon/machine/fetch/signature.cpp", "daemon/base/recorded.cpp"]),
     ("systemd/sd-journal.h", ["daemon/base/log.cpp"]),
     ("systemd/sd-bus*", ["daemon/bus/*", "daemon/ctl/*"]),
     ("systemd/*", ["daemon/bus/*", "daemon/worker/*", "daemon/ctl/*", "daemon/*.cpp"]),

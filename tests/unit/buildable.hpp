@@ -12,7 +12,7 @@
 #include <thread>
 
 #include "machine/catalogue/patched_source.hpp"
-#include "machine/fetch/git_tree.hpp"
+#include "machine/fetch/git_store.hpp"
 #include "machine/modules/mirror_make.hpp"
 #include "machine/modules/mirrored_build.hpp"
 #include "machine/modules/module_build.hpp"

@@ -11,9 +11,8 @@
 #include "catch.hpp"
 #include "machine/driver/driver_pins.hpp"
 #include "machine/packages/apt.hpp"
-#include "machine/packages/apt_lists.hpp"
+#include "machine/packages/dpkg_status.hpp"
 #include "machine/packages/package_backup.hpp"
-#include "machine/packages/paragraphs.hpp"
 #include "machine/packages/staged_debs.hpp"
 
 using namespace p2pd;

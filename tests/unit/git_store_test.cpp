@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Commits that are fetched from servers, and the ids of trees of files (machine/fetch/git_tree.hpp).
+// Commits that are fetched from servers, and the ids of trees of files (machine/fetch/git_store.hpp).
 #include "machine/fetch/git_store.hpp"
 
 #include <fcntl.h>
@@ -9,7 +9,6 @@
 #include <csignal>
 
 #include "forks.hpp"
-#include "machine/fetch/git_tree.hpp"
 
 namespace fs = std::filesystem;
 using namespace p2pd;

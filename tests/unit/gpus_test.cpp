@@ -6,7 +6,7 @@
 
 #include "base/recorded.hpp"
 #include "catch.hpp"
-#include "machine/hardware/left_out.hpp"
+#include "machine/hardware/peer_groups.hpp"
 #include "machines.hpp"
 
 using namespace p2pd;

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: MIT
-#include "machine/modules/module_identity.hpp"
 
 #include <fmt/format.h>
 

@@ -5,7 +5,7 @@
 
 #include "catch.hpp"
 #include "machine/driver/loaded_driver.hpp"
-#include "machine/modules/modprobe_files.hpp"
+#include "machine/modules/modprobe_d.hpp"
 #include "made_tree.hpp"
 
 using namespace p2pd;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT
 // The dpkg status database (machine/packages/dpkg_status.hpp), the settings in apt.conf
-// (machine/packages/apt_conf.hpp), and the check of the package state, which reads both.
+// (machine/packages/apt.hpp), and the check of the package state, which reads both.
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 
 #include "base/probe.hpp"
 #include "catch.hpp"
-#include "machine/packages/apt_conf.hpp"
+#include "machine/packages/apt.hpp"
 #include "machine/packages/dpkg_status.hpp"
 #include "made_tree.hpp"
 

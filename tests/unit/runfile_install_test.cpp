@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "base/sha256.hpp"
-#include "machine/driver/unnoted_files.hpp"
 #include "staged.hpp"
 
 namespace p2pd {

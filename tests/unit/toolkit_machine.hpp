@@ -12,7 +12,6 @@
 #include "catch.hpp"
 #include "machine/driver/cuda_toolkit.hpp"
 #include "machine/packages/apt.hpp"
-#include "machine/packages/apt_lists.hpp"
 #include "made_tree.hpp"
 
 namespace p2pd {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "base/version.hpp"
 
-#include "base/version_order.hpp"
 #include "catch.hpp"
 
 using namespace p2pd;

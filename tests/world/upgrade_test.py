@@ -254,6 +254,10 @@ class Table:
                 machine.starts_at_boot()
             told, may_fail = machine.asks("status"), lost or (newer and old)
             shown.append(f"{machine.version} {word if word == 'boot' else 'installed'}: {told}")
+            if told == "rebooting" and word == "boot" and lost and not old:  # the boot of the older version was the trial boot: there is another
+                failed = machine.boots()
+                told = machine.asks("status")
+                shown.append(f"{machine.version} boot again: {told}")
             need(told == WANTED[state][booted] or (may_fail and told.startswith("error: ")), f"status after {word}: {told}")
             need(may_fail or not failed, f"boot: {failed}")
         if by_newer and state in NOT_REVERTED.get(machine.version, ()):

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <charconv>
 
-#include "base/version_order.hpp"
+#include "base/version.hpp"
 
 namespace p2pd {
 namespace {

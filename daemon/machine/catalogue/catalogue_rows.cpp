@@ -7,7 +7,7 @@
 #include <array>
 
 #include "base/json_fields.hpp"
-#include "machine/fetch/git_tree.hpp"
+#include "machine/fetch/git_store.hpp"
 #include "machine/hardware/p2p_use.hpp"
 
 namespace p2pd {

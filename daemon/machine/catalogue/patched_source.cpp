@@ -13,7 +13,7 @@
 #include "machine/catalogue/runfile.hpp"
 #include "machine/catalogue/staging.hpp"
 #include "machine/fetch/download.hpp"
-#include "machine/fetch/git_tree.hpp"
+#include "machine/fetch/git_store.hpp"
 
 namespace p2pd {
 namespace {

@@ -8,7 +8,7 @@
 #include <sstream>
 
 #include "base/json.hpp"
-#include "machine/driver/driver_libraries.hpp"
+#include "machine/driver/packaged_userspace.hpp"
 #include "machine/driver/ready.hpp"
 #include "machine/hardware/nccl.hpp"
 #include "machine/hardware/p2p_use.hpp"

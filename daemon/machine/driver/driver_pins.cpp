@@ -6,8 +6,8 @@
 #include <sstream>
 
 #include "machine/driver/packaged_userspace.hpp"
+#include "machine/packages/dpkg_status.hpp"
 #include "machine/packages/driver_packages.hpp"
-#include "machine/packages/paragraphs.hpp"
 
 namespace p2pd {
 namespace {

@@ -13,12 +13,12 @@
 #include "machine/catalogue/staging.hpp"
 #include "machine/hardware/bar1.hpp"
 #include "machine/hardware/driver_answer.hpp"
+#include "machine/hardware/gpus.hpp"
 #include "machine/hardware/pci.hpp"
 #include "machine/hardware/peer_groups.hpp"
-#include "machine/hardware/vram.hpp"
 #include "machine/modules/build_log.hpp"
-#include "machine/modules/compat.hpp"
 #include "machine/modules/default_kernel.hpp"
+#include "machine/modules/module_build.hpp"
 
 namespace p2pd {
 namespace {

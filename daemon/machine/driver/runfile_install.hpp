@@ -8,6 +8,7 @@
 
 #include "base/host.hpp"
 #include "base/result.hpp"
+#include "machine/modules/archive.hpp"
 
 namespace p2pd {
 
@@ -43,5 +44,25 @@ std::vector<std::string> installer_arguments(const std::string& version, const s
 /// Reason why the installer stopped, from its log: one cause, with what to do next. The installer itself only exits
 /// with 1.
 Error installer_failure(std::string_view log);
+
+/// Driver of an earlier runfile, which NVIDIA's installer removes before it installs its own: the files of its list,
+/// the list, and if it gave its modules to DKMS, their source, DKMS' records and the modules of each kernel.
+struct OlderRunfile : ArchivePaths {
+  std::vector<std::string> kernels;  ///< releases that have its modules
+};
+
+/// Finds it. ErrorCode::state if it could not be restored completely, so that it must not be removed.
+Result<OlderRunfile> older_runfile(const Host& host, const RunfileManifest& manifest);
+
+/// Packs it into the archive `tar`, and records the changes of modules.* that its removal makes.
+Result<void> pack_older_runfile(Host& host, const RunfileManifest& manifest, const std::string& tar);
+
+/// Unpacks it, and runs depmod for its modules.
+Result<void> unpack_older_runfile(Host& host, const std::string& tar);
+
+/// Removes files that a killed installer had installed and not noted yet: it notes each file after that, so that
+/// neither its uninstaller nor a second run would recognise them. `unpacked`: directory of the runfile's content.
+/// A file of that name that has other content, or that belongs to a package, stays.
+Result<void> clear_unnoted_files(Host& host, const std::string& unpacked);
 
 }  // namespace p2pd

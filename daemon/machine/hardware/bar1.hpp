@@ -40,7 +40,7 @@ struct Bar1 {
 };
 
 /// Finds BAR1 of every NVIDIA GPU among `devices`, which must outlive it. `told_bytes`: VRAM by address, see
-/// machine/hardware/vram.hpp. An Error: the table of models is broken.
+/// machine/hardware/gpus.hpp. An Error: the table of models is broken.
 Result<std::vector<Bar1>> bar1_of_gpus(const Host& host, const std::vector<PciDevice>& devices,
                                        const std::map<std::string, std::uint64_t>& told_bytes = {});
 

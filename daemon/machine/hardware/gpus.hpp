@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -71,5 +72,12 @@ std::optional<GenerationProblem> generation_problem(const std::vector<GpuAt>& gp
 /// Checks for a GPU of `host` that is a GeForce, or of an unknown model: those have P2P only with a driver that is
 /// built here; the others have it with NVIDIA's own driver. True for an image, too: it is made for such a driver.
 Result<bool> needs_built_driver(const Host& host);
+
+/// VRAM in bytes by address ("0000:01:00.0"), as the driver reports it to p2p-bench or "nvidia-smi -q"; empty without a
+/// driver. No file has it, and the PCI id does not distinguish a card that was converted to more memory.
+std::map<std::string, std::uint64_t> told_vram_bytes(const Host& host);
+
+/// Parses it from the text; skips what it does not understand.
+std::map<std::string, std::uint64_t> parse_vram(std::string_view text);
 
 }  // namespace p2pd

@@ -10,7 +10,7 @@
 
 namespace p2pd {
 
-/// Uses of P2P by programs. probes/bench/report/fit.cpp lists what each needs.
+/// Uses of P2P by programs. probes/bench/report/judge.cpp lists what each needs.
 enum class P2pUse {
   copies,               ///< cudaMemcpyPeer: PyTorch's Tensor.to, pipelines
   nccl,                 ///< NCCL: copies, stores with flags, memory mapped by cuMem

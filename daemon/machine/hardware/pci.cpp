@@ -15,7 +15,6 @@
 #include <utility>
 
 #include "base/recorded.hpp"
-#include "machine/hardware/left_out.hpp"
 #include "machine/hardware/peer_groups.hpp"
 
 extern "C" {

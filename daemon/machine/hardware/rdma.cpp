@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <map>
 
-#include "base/version_order.hpp"
+#include "base/version.hpp"
 #include "machine/hardware/nvidia_procfs.hpp"
 
 namespace p2pd {

@@ -11,7 +11,7 @@
 #include "base/command.hpp"
 #include "base/host.hpp"
 #include "base/result.hpp"
-#include "machine/modules/modprobe_files.hpp"
+#include "machine/modules/modprobe_d.hpp"
 
 namespace p2pd {
 

@@ -8,7 +8,7 @@
 
 #include "base/host.hpp"
 #include "base/result.hpp"
-#include "machine/modules/module_identity.hpp"
+#include "machine/modules/module_file.hpp"
 
 namespace p2pd {
 

@@ -8,7 +8,7 @@
 #include <sstream>
 
 #include "machine/catalogue/staging.hpp"
-#include "machine/modules/modprobe_files.hpp"
+#include "machine/modules/modprobe_d.hpp"
 #include "machine/modules/module_file.hpp"
 #include "machine/modules/module_signing.hpp"
 

@@ -8,7 +8,7 @@
 #include <cctype>
 #include <charconv>
 
-#include "base/version_order.hpp"
+#include "base/version.hpp"
 #include "machine/boot/kernels.hpp"
 
 namespace p2pd {

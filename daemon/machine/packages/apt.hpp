@@ -9,8 +9,30 @@
 #include <vector>
 
 #include "base/host.hpp"
+#include "base/result.hpp"
 
 namespace p2pd {
+
+/// One setting of apt, in the order read: "apt::periodic::unattended-upgrade" and "1".
+struct AptOption {
+  std::string name;  ///< lower case; an item of a list has the list's name with "::" after it
+  std::string value;
+  std::string source;  ///< file that sets it
+
+  bool operator==(const AptOption&) const = default;
+};
+
+/// Parses the text of one apt.conf file; stops at a syntax error, as apt does.
+std::vector<AptOption> parse_apt_conf(std::string_view text, const std::string& source);
+
+/// Settings of /etc/apt/apt.conf.d and /etc/apt/apt.conf in apt's order, with `#clear` applied.
+Result<std::vector<AptOption>> apt_options(const Host& host);
+
+/// The last value of `name` (lower case), or empty.
+std::string apt_value(const std::vector<AptOption>& options, std::string_view name);
+
+/// The items of list `name` (lower case).
+std::vector<std::string> apt_list(const std::vector<AptOption>& options, const std::string& name);
 
 inline constexpr std::string_view kUsr = "/usr/.";  ///< where packages install nearly all files
 
@@ -68,5 +90,19 @@ bool changes_packages(const Host& host);
 /// Finishes the work of an interrupted dpkg. Packages that must be unpacked again are taken from `archives`, which are
 /// .deb files by package id. Runs nothing if nothing was interrupted.
 Result<void> repair_packages(Host& host, const std::map<std::string, std::string>& archives);
+
+/// Reason why apt's lists of packages must be fetched before an installation: there are none, or they are older than
+/// a day, and archives answer 404 for packages in them. Empty: they are recent.
+std::string stale_lists(const Host& host);
+
+/// Command with which refresh_lists() fetches them.
+Command update_command();
+
+/// Fetches apt's lists, in ten minutes at most. Logs a failed source without an Error: the others may suffice. An
+/// Error: p2pd must stop.
+Result<void> refresh_lists(Host& host, const std::string& why);
+
+/// Checks that apt refuses because its lists name packages that the archives no longer have, or lack a wanted one.
+bool blames_lists(const Error& error);
 
 }  // namespace p2pd

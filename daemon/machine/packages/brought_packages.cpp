@@ -16,7 +16,6 @@
 #include "machine/catalogue/staging.hpp"
 #include "machine/modules/toolchain.hpp"
 #include "machine/packages/apt.hpp"
-#include "machine/packages/apt_lists.hpp"
 #include "machine/packages/driver_packages.hpp"
 
 namespace p2pd {

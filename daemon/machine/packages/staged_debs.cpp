@@ -11,7 +11,7 @@
 #include "base/log.hpp"
 #include "machine/catalogue/staging.hpp"
 #include "machine/packages/apt.hpp"
-#include "machine/packages/paragraphs.hpp"
+#include "machine/packages/dpkg_status.hpp"
 
 namespace p2pd {
 namespace {

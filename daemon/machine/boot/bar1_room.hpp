@@ -16,7 +16,7 @@ struct Bar1Room {
     enough,    ///< room for BAR1 at its goal, or it need not grow
     window,    ///< `fixed` also holds something else, so that it keeps its place, and has no room
     aperture,  ///< no window is in the way, but the address space of the root bus has no room
-    refused,   ///< Linux has tried, and found no space: see machine/boot/bar1_log.hpp
+    refused,   ///< Linux has tried, and found no space: see machine/boot/bar1_room.hpp
     unknown,   ///< resources are not visible to this user, or not in the record
   };
   Kind kind = Kind::enough;
@@ -26,5 +26,10 @@ struct Bar1Room {
 /// Room of each of `gpus`, resized one after the other in this order as the driver does, each to the largest size that
 /// fits.
 std::vector<Bar1Room> rooms_for_bar1(const Host& host, const std::vector<Bar1>& gpus);
+
+/// Rooms of rooms_for_bar1(), but `refused` where the kernel has tried a size between the one in force and the goal
+/// since it booted, and found no space ("BAR 1 [mem size 0x800000000 64bit pref]: can't assign; no space"). A BAR1
+/// that the firmware left without an address is not refused as long as pci=realloc is not in force.
+std::vector<Bar1Room> tried_rooms_for_bar1(const Host& host, const std::vector<Bar1>& gpus);
 
 }  // namespace p2pd
