@@ -42,7 +42,7 @@ constexpr std::array<Cause, 19> kCauses = {{
      "In the firmware setup (BIOS), turn on \"Above 4G Decoding\" and \"Resizable BAR\", and turn CSM off."},
     {"window", Verdict::fail, "the card supports enough, but the window of a bridge above is too small and shared",
      "In the firmware setup (BIOS), turn on \"Resizable BAR\", so that bridges are sized for it, or use another slot; "
-     "probe bridge-windows names the bridge."},
+     "check bridge-windows names the bridge."},
     {"refused", Verdict::fail, "the card supports enough, but Linux has tried, and found no space",
      "In the firmware setup (BIOS), turn on \"Above 4G Decoding\" and \"Resizable BAR\", and raise \"MMIO High Size\" "
      "where "

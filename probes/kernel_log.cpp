@@ -97,7 +97,7 @@ std::string about(const Match& match) {
 }
 
 void judge(const KernelLog& log, const std::vector<Match>& matches, Finding& finding) {
-  const std::string doubt = log.whole ? "" : "; read from lines of text, which a program's name can forge";
+  const std::string doubt = log.whole ? "" : "; plain-text log; process names can imitate kernel messages";
   const Match* leading = nullptr;
   std::string ids;
   for (const Match& match : matches) {

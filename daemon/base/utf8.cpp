@@ -34,9 +34,15 @@ bool is_utf8(std::string_view text) {
 }
 
 std::string as_utf8(std::string_view text) {
+  const auto is_character = [](std::string_view code) {  // not U+FDD0 to U+FDEF, nor the last two of a plane
+    if (code.starts_with("\xef\xb7")) return code[2] < '\x90' || code[2] > '\xaf';
+    const bool last = code.ends_with("\xbf\xbe") || code.ends_with("\xbf\xbf");
+    return !last || (code.size() == 3 ? code[0] != '\xef' : code.size() != 4 || (code[1] & 0xf) != 0xf);
+  };
   std::string out;
   while (!text.empty()) {
-    const std::size_t length = utf8_sequence(text);
+    std::size_t length = utf8_sequence(text);
+    if (length > 0 && !is_character(text.substr(0, length))) length = 0;
     out += length > 0 ? text.substr(0, length) : "\ufffd";
     text.remove_prefix(std::max(length, std::size_t{1}));
   }

@@ -12,7 +12,7 @@ std::size_t utf8_sequence(std::string_view text);
 
 bool is_utf8(std::string_view text);
 
-/// `text` with U+FFFD in place of each byte that is not part of UTF-8.
+/// `text` with U+FFFD in place of each byte that is not part of a character in UTF-8: what D-Bus takes.
 std::string as_utf8(std::string_view text);
 
 }  // namespace p2pd

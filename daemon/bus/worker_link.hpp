@@ -22,6 +22,7 @@ class WorkerLink {
  private:
   struct Call;
   static int replied(sd_bus_message* reply, void* call, sd_bus_error*);
+  static int late(sd_event_source*, std::uint64_t, void* call);
   Result<void> send(Call& call);
 
   sd_event* event_;

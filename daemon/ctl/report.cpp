@@ -198,7 +198,7 @@ Result<int> gain(const Context& context) {
   const json before = before_of(sources.baseline);
   if (proof.is_null())
     return fail(ErrorCode::not_found, "the GPUs of this machine have not been measured yet",
-                "\"p2pctl bench\" measures them; \"p2pctl apply\" compares with before its changes.");
+                "\"p2pctl apply\" measures them, and compares with before its changes.");
   if (context.options.json) {
     print_json("p2pd.gain/1", {{"before", before},
                                {"time", proof["time"]},

@@ -50,7 +50,7 @@ class Progress : public Observer {
     std::fflush(stdout);
   }
   void fixing(const Step& step) override {
-    if (!silent_) print_table({{paint(Colour::blue, "…"), step.id, "making it so: " + step.title}});
+    if (!silent_) print_table({{paint(Colour::blue, "…"), step.id, "applying fix: " + step.title}});
     std::fflush(stdout);
   }
   void fixed(const Step& step, const StepRecord&, const Result<void>& result) override {

@@ -45,7 +45,7 @@ constexpr Word kWords[] = {
     {"begun", "the run begins"},
     {"boot", "boot"},
     {"unexpected-boot", "unexpected boot"},
-    {"fixed", "made so"},
+    {"fixed", "fix applied"},
     {"fix-failed", "the fix failed"},
     {"left-to-reboot", "left to the reboot"},
     {"warning", "warning"},

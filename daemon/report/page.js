@@ -147,7 +147,7 @@ function maps({matrices, grades, bytes}) {
 function bothWays(cells, {id, unit}) {
   const [there, back] = [cell(cells, 0, 1), cell(cells, 1, 0)].map(value => value === null ? null : digits(value));
   if (there === null && back === null) return "";
-  if (there === back) return `${there} ${unit}${id === "both" || id === "ping_pong" ? "" : " each way"}`;
+  if (there === back) return `${there} ${unit}${id === "both" ? "" : " each way"}`;
   return `${there ?? "unknown"} ${unit} from GPU 0 to GPU 1, ${back ?? "unknown"} back`;
 }
 

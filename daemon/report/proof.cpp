@@ -31,7 +31,7 @@ constexpr Kind kKinds[] = {
     {"busy", "Copy while every pair copies", "GB/s", "busy_gb_s", nullptr, 1, 1},
     {"store", "Stores by a kernel", "GB/s", "store_gb_s", nullptr, 1, 1},
     {"load", "Loads by a kernel", "GB/s", "load_gb_s", nullptr, 1, 1},
-    {"ping_pong", "Ping-pong, there and back", "µs", "ping_pong_ns", nullptr, 1000, 0},
+    {"ping_pong", "Ping-pong, one way", "µs", "ping_pong_ns", nullptr, 1000, 0},
     {"staged", "Copy through host memory, without P2P", "GB/s", "staged_gb_s", nullptr, 1, 0},
 };
 constexpr std::size_t kMostGpus = 64;  // limit also for a forged file

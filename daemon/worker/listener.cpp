@@ -14,11 +14,13 @@
 #include <algorithm>
 
 #include "base/directories.hpp"
+#include "base/log.hpp"
 
 namespace p2pd {
 namespace {
 
 constexpr const char* kUser = "p2pd";
+constexpr std::uint64_t kUnread = 16;  // answers that a client may leave unread
 
 bool may_ask(int fd) {
   ucred peer{};
@@ -68,15 +70,17 @@ Listener::Listener(sd_event* loop, Asked asked, Descriptor socket, bool own)
 Listener::~Listener() {
   sd_event_source_disable_unref(source_);
   calls_.clear();
-  for (sd_bus* connection : connections_) sd_bus_flush_close_unref(connection);
+  for (sd_bus* connection : connections_) sd_bus_close_unref(connection);  // no flush: a client may never read
   if (own_) ::unlink(worker_socket().c_str());
 }
 
 int Listener::connected(sd_event_source*, int fd, std::uint32_t, void* data) {
   auto* listener = static_cast<Listener*>(data);
   Descriptor client(::accept4(fd, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-  if (!client || !may_ask(client.get()) || listener->connections_.size() >= kConnections) return 0;
-  return listener->serve(std::move(client));
+  if (!client) return 0;
+  if (may_ask(client.get())) return listener->serve(std::move(client));
+  log::warning("a process asked that may not: only root, and the service p2pd, may ask the worker");
+  return 0;
 }
 
 int Listener::serve(Descriptor client) {
@@ -88,13 +92,14 @@ int Listener::serve(Descriptor client) {
   if (code >= 0) client.release();
   if (code >= 0) code = sd_bus_set_server(bus, 1, id);
   if (code >= 0) code = sd_bus_set_trusted(bus, 1);  // may_ask() has looked
+  if (code >= 0) code = sd_bus_negotiate_fds(bus, 0);
+  if (code >= 0) code = sd_bus_set_close_on_exit(bus, 0);  // it would wait for the client
   if (code >= 0) code = sd_bus_add_object_vtable(bus, nullptr, bus_names::kPath, bus_names::kManager, kVtable, this);
   if (code >= 0) code = sd_bus_add_filter(bus, nullptr, guarded<left>, this);
   if (code >= 0) code = sd_bus_start(bus);
   if (code >= 0) code = sd_bus_attach_event(bus, loop_, SD_EVENT_PRIORITY_NORMAL);
-  if (code >= 0) return 0;
-  sd_bus_close_unref(bus);
-  connections_.pop_back();
+  if (code < 0) drop(bus);
+  if (connections_.size() >= kConnections) sd_event_source_set_enabled(source_, SD_EVENT_OFF);  // others wait
   return code;
 }
 
@@ -111,18 +116,25 @@ int Listener::called(sd_bus_message* call, void* data, sd_bus_error* error) {
 
 int Listener::left(sd_bus_message* message, void* data, sd_bus_error*) {
   if (sd_bus_message_is_signal(message, "org.freedesktop.DBus.Local", "Disconnected") == 0) return 0;
-  auto* listener = static_cast<Listener*>(data);
-  sd_bus* bus = sd_bus_message_get_bus(message);
-  std::erase_if(listener->calls_, [&](const auto& call) { return sd_bus_message_get_bus(call.second) == bus; });
-  if (std::erase(listener->connections_, bus) > 0) sd_bus_close_unref(bus);
+  static_cast<Listener*>(data)->drop(sd_bus_message_get_bus(message));
   return 0;
+}
+
+void Listener::drop(sd_bus* connection) {
+  std::erase_if(calls_, [&](const auto& call) { return sd_bus_message_get_bus(call.second) == connection; });
+  if (std::erase(connections_, connection) > 0) sd_bus_close_unref(connection);
+  sd_event_source_set_enabled(source_, SD_EVENT_ON);
 }
 
 void Listener::answer(std::uint64_t call, const Answer& answer) {
   const auto found = calls_.find(call);
   if (found == calls_.end()) return;
-  (void)send_answer(found->second, answer);
+  const MessageRef kept = std::move(found->second);
   calls_.erase(found);
+  if (const int code = send_answer(kept, answer); code < 0) sd_bus_reply_method_errno(kept, code, nullptr);
+  sd_bus* bus = sd_bus_message_get_bus(kept);
+  std::uint64_t unread = 0;
+  if (sd_bus_get_n_queued_write(bus, &unread) >= 0 && unread > kUnread) drop(bus);
 }
 
 }  // namespace p2pd

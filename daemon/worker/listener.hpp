@@ -33,6 +33,7 @@ class Listener {
   static int called(sd_bus_message* call, void* listener, sd_bus_error* error);
   static int left(sd_bus_message* message, void* listener, sd_bus_error*);
   int serve(Descriptor client);
+  void drop(sd_bus* connection);
   static const sd_bus_vtable kVtable[];
 
   sd_event* loop_;

@@ -90,7 +90,7 @@ void Publisher::fixing(const Step& step) {
   follow_ready_file();
   lock("changing this machine: " + step.title);
   const log::Field name("P2PD_STEP", step.id);
-  log::info("{}: making it so: {}", step.id, step.title);
+  log::info("{}: applying fix: {}", step.id, step.title);
   publish();
 }
 
@@ -102,7 +102,7 @@ void Publisher::fixed(const Step& step, const StepRecord& known, const Result<vo
   const log::Field reason("P2PD_REASON", result ? std::string(to_string(known.status)) : result.error().message);
   const log::Field next("P2PD_NEXT", result ? "" : result.error().next);
   if (result)
-    log::info("{}: its fix is made", step.id);
+    log::info("{}: fix applied", step.id);
   else
     log::error("{}: {}", step.id, result.error().message);
   begin(step.id, "checking");

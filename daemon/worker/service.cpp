@@ -103,15 +103,18 @@ class Service {
     const int code = sd_event_loop(loop_.get());
     ::sd_notify(0, "STOPPING=1");
     listener_.reset();
-    return code >= 0 && well_ ? 0 : 1;
+    return code >= 0 && well_ && !broken_ ? 0 : 1;
   }
 
   /// Walks once, without a socket; returns the run.
   Result<Run> once(const std::function<Result<Run>(Walk&)>& work, std::chrono::seconds patience = kLockPatience) {
     patience_ = patience;
-    TRY(open_loop(false));
+    Result<Run> run = fail(ErrorCode::io, "the walk ended unexpectedly");
+    if (Result<void> opened = open_loop(false); !opened) {
+      log::error("{}", opened.error().text());
+      return Failure(opened.error());
+    }
     ::sd_notify(0, "READY=1");
-    Result<Run> run = Run{};
     begin([&] {
       run = walk(work);
       return true;
@@ -170,7 +173,7 @@ class Service {
     if (!ended) return 0;
     service->thread_.join();
     service->walks_ = false;
-    return service->rest();
+    return service->broken_ ? service->end() : service->rest();
   }
 
   static int late(sd_event_source*, std::uint64_t, void* data) {
@@ -189,20 +192,30 @@ class Service {
 
   void ask(std::uint64_t call, const Request& request) {
     mailbox_.post({request, [this, call](const Answer& said) { answer(call, said); }});
-    if (!walks_) rest();
+    if (!walks_ && mailbox_.has_waiting()) rest();
   }
 
-  /// Begins a walk in a thread of its own; `work` returns false if it ended in an error.
+  /// Begins a walk in a thread of its own; `work` returns false if it ended in an error. After an exception the process
+  /// ends, and the next start reads the state anew.
   void begin(std::function<bool()> work) {
-    walks_ = true;
     timer_ = sd_event_source_disable_unref(timer_);
-    thread_ = std::thread([this, work = std::move(work)] {
-      in_walk = true;
-      well_ = guard([&] { return work() ? 1 : 0; }) > 0;
-      const std::lock_guard lock(news_mutex_);
-      ended_ = true;
-      ::eventfd_write(news_.get(), 1);
+    broken_ = true;  // if there is no thread
+    const int begun = guard([&] {
+      thread_ = std::thread([this, work = std::move(work)] { walk_apart(work); });
+      return 1;
     });
+    walks_ = begun > 0;
+    if (!walks_) end();
+  }
+
+  void walk_apart(const std::function<bool()>& work) {
+    in_walk = true;
+    const int code = guard([&] { return work() ? 1 : 0; });
+    well_ = code > 0;
+    broken_ = code < 0;
+    const std::lock_guard lock(news_mutex_);
+    ended_ = true;
+    ::eventfd_write(news_.get(), 1);
   }
 
   /// Takes the request that waits, or waits for one; after an error the run is continued, at the end of a pause.
@@ -341,6 +354,7 @@ class Service {
   bool again_ = false;  ///< after the pause the run is continued; otherwise p2pd-worker ends
   bool walks_ = false;
   bool well_ = true;
+  bool broken_ = false;  ///< the walk ended in an exception
   std::chrono::seconds patience_ = kLockPatience;
   Result<Config> config_;
   bool systemd_;

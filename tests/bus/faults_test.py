@@ -268,6 +268,14 @@ class Survives(Case):
         self.assert_one_run(run)
         self.assertEqual(self.bus.processes["walk"].pid, pid)
 
+    def test_a_client_that_says_nothing(self):
+        """The worker ends at once, when told to."""
+        with contextlib.closing(socket.socket(socket.AF_UNIX)) as silent:
+            silent.connect(str(self.bus.runtime / "walk.sock"))
+            begun = time.monotonic()
+            self.assertEqual(self.bus.end("walk"), 0)
+            self.assertLess(time.monotonic() - begun, 10)
+
     def test_idle(self):
         """An idle process exits, and only an idle one."""
         for name in ("p2pd", "walk"):

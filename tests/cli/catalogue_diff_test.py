@@ -220,7 +220,7 @@ class Allow(Forks):
 
     def test_a_sum_that_nobody_has_is_asked_for(self):
         self.pin(self.without_sum())
-        self.assertIn("nobody has the SHA-256 of its runfile", self.entries()["fork/x"]["reason"])
+        self.assertIn("the SHA-256 of its runfile is not known", self.entries()["fork/x"]["reason"])
         done = self.allow("--yes")
         self.assertIn(f"SHA-256 {SUM}, {self.web.url}{self.path}.sha256sum", done.stdout)
         self.assert_allowed(done, self.hashes())

@@ -121,8 +121,8 @@ class DropIns(Case):
 
     def test_what_makes_an_entry_a_candidate(self):
         changes = {"commit of its patch": {"patch": {"commit": None}}, "SHA-256 of its runfile": {"runfile": {"sha256": None}},
-                   "GPU architecture": {"patch": {"architectures": {}}}, "one source alone": {"patch": {"known": "single-source"}},
-                   "one source alone has its hashes": {"runfile": {"known": "single-source"}}}
+                   "GPU architecture": {"patch": {"architectures": {}}}, "one source only": {"patch": {"known": "single-source"}},
+                   "its hashes are confirmed by one source only": {"runfile": {"known": "single-source"}}}
         for reason, change in changes.items():
             with self.subTest(reason):
                 def changed(row, key):

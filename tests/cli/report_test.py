@@ -169,7 +169,7 @@ class Report(Case):
 
     def test_times(self):
         document = self.json("report")
-        event = {"run": 1, "boot": 1, "type": "fixed", "what": "made so", "step": "acs", "title": "", "text": ""}
+        event = {"run": 1, "boot": 1, "type": "fixed", "what": "fix applied", "step": "acs", "title": "", "text": ""}
         times = [("11:00:00", 1), ("11:01:05", 1), ("11:06:00", 2), ("13:09:00", 2)]
         document.update(ran=True, looks=3, events=[{**event, "time": f"2026-11-22T{time}Z", "boot": boot} for time, boot in times])
         document["runs"] = [{"id": 40 - i, "plan": "p", "state": "idle", "result": "done", "reason": "", "reboots": 0, "started": "2026-11-22T11:00:00Z",

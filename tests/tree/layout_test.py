@@ -10,7 +10,7 @@ import shutil
 import tempfile
 import unittest
 
-from layout_rules import (NOT_DONE, NOT_HERE, ROOM_LINES, ROOT, SPDX, all_breaches, callback_breaches, cmake_breaches, fits, include_breaches,
+from layout_rules import (BUDGET, NOT_DONE, NOT_HERE, ROOT, SPDX, all_breaches, callback_breaches, cmake_breaches, fits, include_breaches,
                           layers, room_graph, room_of, text, tracked, try_breaches, unit_breaches, word_breaches)
 
 TOP = {"CMakeLists.txt", "CMakePresets.json", "CONTRIBUTING.md", "LICENSE", "README.md", "actions", "config", "daemon", "packaging",
@@ -82,10 +82,10 @@ class Layout(unittest.TestCase):
         rows, cycle = layers(graph)
         self.assertEqual(cycle, {}, "a cycle")
         for room in (room for row in rows for room in row):
-            lines = sum(text(ROOT, n).count("\n") for n in self.names
-                        if room_of(n)[0] == room and n.endswith((".cpp", ".hpp", ".cu", ".cuh")) and (room not in ("probes/bench", "probes", "actions", "tests")))
-            print(f"{room:24}{lines or '':>6}  {', '.join(sorted(graph[room]))}")
-            self.assertLessEqual(lines, ROOM_LINES, f"{room} is two rooms")
+            lines = sum(text(ROOT, n).count("\n") for n in self.names if room_of(n)[0] == room and n.endswith((".cpp", ".hpp", ".cu", ".cuh", ".h")))
+            print(f"{room:24}{lines:>6}  {', '.join(sorted(graph[room]))}")
+            if room != "tests":
+                self.assertLessEqual(lines, BUDGET[room], f"{room} is over its budget (layout_rules.py): make it smaller, or write down why it cannot be")
 
     def test_probes_and_actions(self):
         self.same(unit_breaches(ROOT, "probes", "Probe") + unit_breaches(ROOT, "actions", "Action"))

@@ -150,12 +150,12 @@ TEST_CASE("staging: only entries that may be used, and plain URLs, are taken") {
   world.patch()["known"] = "single-source";
   Error error = world.check(kDriverRunfile).error();
   CHECK(error.message ==
-        "test/main (/etc/p2pd/catalogue.d/test.yaml) may not be used yet: one source alone has its hashes");
+        "test/main (/etc/p2pd/catalogue.d/test.yaml) may not be used yet: its hashes are confirmed by one source only");
   CHECK(error.next == "\"p2pctl catalogue allow test/main\" shows what is known of it, and asks.");
   world.release()["runfile"].erase("sha256");
   CHECK(world.check(kDriverRunfile)
             .error()
-            .message.ends_with("may not be used yet: nobody has the SHA-256 of its runfile"));
+            .message.ends_with("may not be used yet: the SHA-256 of its runfile is not known"));
 }
 
 TEST_CASE("runfile: the version that version.mk names", "[download]") {

@@ -266,7 +266,7 @@ TEST_CASE("kernel-log: lines of text are less certain than records, and that is 
   const std::string crash =
       "[  120.500000] x[4242]: segfault at 0 ip 0000000000401136 sp 00007ffd7f2c8f40 error 4 in a\n";
   const auto look = [&](const std::string& text) { return machine.look(text); };
-  const std::string doubt = "; read from lines of text, which a program's name can forge";
+  const std::string doubt = "; plain-text log; process names can imitate kernel messages";
   CHECK(look(boot).summary == "no sign of a known failure in 1 line" + doubt);
   CHECK(look(boot + lost).summary.ends_with(doubt));
   CHECK(look(boot + lost).facts["whole_records"] == false);

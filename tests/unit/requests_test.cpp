@@ -67,8 +67,8 @@ class Peers {
 TEST_CASE("requests are read as they were made, and the run comes back") {
   Request read;
   Peers peers([&](sd_bus_message* call, sd_bus_error* error) {
-    REQUIRE(read_request(call, read, error) == 0);
-    return send_answer(call, 7);
+    const int code = read_request(call, read, error);
+    return code < 0 ? code : send_answer(call, 7);
   });
   using Kind = Request::Kind;
   for (const Kind kind : {Kind::apply, Kind::pause, Kind::resume, Kind::retry, Kind::cancel, Kind::revert}) {
@@ -86,13 +86,14 @@ TEST_CASE("an error of p2pd keeps its code, message and next step") {
   Error error;
   Peers peers([&](sd_bus_message* call, sd_bus_error*) { return send_answer(call, Failure(error)); });
   for (int code = 0; code <= static_cast<int>(ErrorCode::database_quarantined); ++code) {
-    error = {static_cast<ErrorCode>(code), "m; next: x \xff", "n"};
+    error = {static_cast<ErrorCode>(code), "m; next: x \xff", "\ufffe\ufdd0n\U0001fffe\uffbe\ufdcf"};
     const MessageRef reply = peers.reply_to(*call_of(peers.asks(), nullptr, {.kind = Request::Kind::pause}));
     const std::optional<Error> read = error_in(reply);
     REQUIRE(read);
     CHECK(read->code == error.code);
     CHECK(read->message == "m; next: x \ufffd");
-    CHECK(read->next == "n");
+    const std::string bad = "\ufffd";
+    CHECK(read->next == bad + bad + bad + bad + bad + bad + "n" + bad + bad + bad + bad + "\uffbe\ufdcf");
   }
 }
 

@@ -37,7 +37,7 @@ TEST_CASE("solver: each entry tells why it does not fit, and what would change i
   CHECK(row(choice, "fork/565.57.01").fit == EntryVerdict::Fit::fits);
   CHECK(row(choice, "fork/590.48.01").fit == EntryVerdict::Fit::candidate);
   CHECK(row(choice, "fork/590.48.01").reason ==
-        "not used, because one source alone has its hashes; allowed, it would fit");
+        "not used, because its hashes are confirmed by one source only; allowed, it would fit");
   CHECK(std::ranges::count(choice.notes, "gcc-13, the compiler of 6.11.0, is not installed") == 1);
 }
 
@@ -80,7 +80,7 @@ TEST_CASE("solver: candidates that would fit are named, never chosen", "[solver]
   const Choice neither = choose_driver(allowed, machine);
   CHECK(neither.next.find("590.48.01") == std::string::npos);
   CHECK(row(neither, "fork/590.48.01")
-            .reason.starts_with("not used, because nobody has the SHA-256 of its runfile; "
+            .reason.starts_with("not used, because the SHA-256 of its runfile is not known; "
                                 "and even then it would not fit: "));
 }
 
@@ -284,7 +284,7 @@ TEST_CASE("solver: one build for all groups of GPUs, or the one for the larger g
   machine.gpus[3].model->architecture = machine.gpus[4].model->architecture = "Blackwell";
   const Choice none = choose_driver(made(), machine);
   CHECK(none.entry == nullptr);
-  CHECK(none.next.find("Without 2 GPUs, fork/570.86.16 would do: \"gpus: {exclude: [") != std::string::npos);
+  CHECK(none.next.find("Without 2 GPUs, fork/570.86.16 fits: \"gpus: {exclude: [") != std::string::npos);
 }
 
 TEST_CASE("solver: a defect of generations together counts where both are, in P2P or beside it", "[solver]") {

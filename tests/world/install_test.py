@@ -164,7 +164,7 @@ def older_runfile_with_dkms(tree):
     status, run = tree.apply([USERSPACE])
     lines = tree.differences(before)
     t("one that could not come back whole is not touched", run.get("state") == "blocked" and not lines
-      and f"could not come back whole: DKMS installed nvidia-uvm.ko for {other}" in run.get("reason", ""), f"{tree.said}{lines}")
+      and f"cannot be backed up completely: DKMS installed nvidia-uvm.ko for {other}" in run.get("reason", ""), f"{tree.said}{lines}")
     tree.p2pctl("revert")  # otherwise the run continues with its plan
     tree.file("/root/nvidia-uvm.ko").rename(lost)
     before = tree.snapshot()

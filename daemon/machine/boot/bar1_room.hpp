@@ -16,7 +16,7 @@ struct Bar1Room {
     enough,    ///< room for BAR1 at its goal, or it need not grow
     window,    ///< `fixed` also holds something else, so that it keeps its place, and has no room
     aperture,  ///< no window is in the way, but the address space of the root bus has no room
-    refused,   ///< Linux has tried, and found no space: see machine/boot/bar1_room.hpp
+    refused,   ///< Linux has tried, and found no space: its log says so
     unknown,   ///< resources are not visible to this user, or not in the record
   };
   Kind kind = Kind::enough;

@@ -58,13 +58,13 @@ std::optional<Objection> compiler_objection(const CatalogueEntry& entry, const B
   const std::string built = fmt::format("{} was built with {} {}", kernel.release, compiler.family, compiler.major);
   if (compiler.family != "gcc")
     return Objection{Fit::rejected, "compiler",
-                     built + ", and only gcc is known to build it; a kernel built with gcc would do"};
+                     built + "; requires a kernel built with gcc"};
   if (entry.gcc_below && compiler.major >= *entry.gcc_below)
     return Objection{Fit::rejected, "compiler",
-                     fmt::format("{}; a kernel built with one before gcc {} would do", built, *entry.gcc_below)};
+                     fmt::format("{}; requires a kernel built with gcc older than {}", built, *entry.gcc_below)};
   if (entry.gcc_min && compiler.major < *entry.gcc_min)
     return Objection{Fit::rejected, "compiler",
-                     fmt::format("{}; a kernel built with gcc {} or newer would do", built, *entry.gcc_min)};
+                     fmt::format("{}; requires a kernel built with gcc {} or newer", built, *entry.gcc_min)};
   return std::nullopt;
 }
 
@@ -82,8 +82,8 @@ std::optional<Objection> headers_objection(const Catalogue& catalogue, const Cat
           fmt::format("the headers of {} are not readable, and it does not build where {}", kernel.release, rule.why)};
     else if (known->second)
       return Objection{Fit::rejected, "headers",
-                       fmt::format("in {}, {}, which its source does not know; an older build of that kernel, or an "
-                                   "entry that knows it, would do",
+                       fmt::format("in {}, {}, which its source does not support; requires an older build of that "
+                                   "kernel, or an entry that supports it",
                                    kernel.release, rule.why)};
   }
   return open;
@@ -101,7 +101,7 @@ std::optional<Objection> objection(const Catalogue& catalogue, const CatalogueEn
 
 /// Reason why an entry may not be used yet.
 std::string not_usable(const CatalogueEntry& entry) {
-  return entry.lacks.empty() ? "one source alone has its hashes" : "nobody has " + entry.lacks;
+  return entry.lacks.empty() ? "its hashes are confirmed by one source only" : entry.lacks + " is not known";
 }
 
 /// Judges an entry as if it could be used.
@@ -112,7 +112,7 @@ EntryVerdict judge_usable(const Catalogue& catalogue, const CatalogueEntry& entr
     verdict.fit = Fit::rejected;
     verdict.cause = "architecture";
     verdict.reason =
-        fmt::format("it gives no P2P between {} cards; an entry that lists {} would do", generation, generation);
+        fmt::format("it gives no P2P between {} cards; requires an entry that lists {}", generation, generation);
     return verdict;
   }
   if (entry.dynamic_bar1 &&

@@ -144,8 +144,8 @@ bool is_there(const Host& host, const std::string& path) {
 
 Failure not_whole(const RunfileManifest& manifest, const std::string& why) {
   return fail(ErrorCode::state,
-              fmt::format("the driver of the runfile {} could not come back whole: {}", manifest.version, why),
-              "Remove it yourself with \"nvidia-uninstall\", then try again: it does not come back then.");
+              fmt::format("the driver of the runfile {} cannot be backed up completely: {}", manifest.version, why),
+              "Remove it yourself with \"nvidia-uninstall\", then try again: revert will not restore it.");
 }
 
 /// Adds the installer's notes and installed files.

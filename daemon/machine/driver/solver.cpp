@@ -301,7 +301,7 @@ void name_build_for_fewer(Choice& choice, const Catalogue& catalogue, Machine ma
     std::erase_if(machine.gpus, [&](const auto& gpu) { return gpu.model && gpu.model->architecture == smallest; });
     const Choice fewer = choose_for_all(catalogue, machine);
     if (fewer.entry == nullptr) continue;
-    choice.next += fmt::format(" Without {}, {} would do: \"gpus: {{exclude: [{}]}}\" in /etc/p2pd/p2pd.yaml.",
+    choice.next += fmt::format(" Without {}, {} fits: \"gpus: {{exclude: [{}]}}\" in /etc/p2pd/p2pd.yaml.",
                                without.size() == 1 ? "one GPU" : fmt::format("{} GPUs", without.size()),
                                fewer.entry->id, fmt::join(without, ", "));
     return;

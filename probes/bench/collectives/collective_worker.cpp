@@ -270,7 +270,7 @@ Result<Collectives> run_collectives(const CollectivePlan& plan) {
   const Driver driver = TRY(Driver::load());
   int gpus = 0, version = 0;
   CU(driver, cuDeviceGetCount(&gpus));
-  if (gpus < 2) return Collectives{.not_run = "one GPU has none to talk to"};
+  if (gpus < 2) return Collectives{.not_run = "NCCL needs two GPUs"};
   library->ncclGetVersion(&version);
   Team team(driver, *library);
   const auto opened = team.open(gpus);

@@ -343,15 +343,15 @@ std::string unjudged(const Case& c) {
 
 /// Meaning of a wrong word, by WrongKind.
 constexpr std::array<std::string_view, 12> kMeanings = {"the old data is still there",
-                                                        "zeros came",
+                                                        "read back as zeros",
                                                         "all ones, as a PCIe root port answers for a missing device",
                                                         "data of another offset",
                                                         "data of another pair",
                                                         "data of an earlier transfer",
                                                         "the writer sees its data, the owner does not",
-                                                        "right only some 10 ms later",
+                                                        "correct only some 10 ms later",
                                                         "written beyond the end",
-                                                        "data of nobody",
+                                                        "unrecognised data",
                                                         "the driver reports an error",
                                                         "no answer"};
 static_assert(kMeanings.size() == static_cast<std::size_t>(WrongKind::hung) + 1);
@@ -393,7 +393,7 @@ Path path_of(const Measurement& run, const Pair& pair, const std::vector<std::ve
   if (switched > 0) return nvlink_path(switched);
   if (from < paths.size() && to < paths[from].size()) return paths[from][to];
   Path unknown;
-  unknown.arithmetic = "nobody looked";
+  unknown.arithmetic = "path not determined";
   return unknown;
 }
 

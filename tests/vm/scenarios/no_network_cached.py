@@ -9,7 +9,7 @@ CARDS = "two-behind-switch"
 
 def run(machine):
     machine.run("p2pctl apply --no-block")
-    machine.wait_logged("build: making it so", "it does not come to the build")
+    machine.wait_logged("build: applying fix", "it does not come to the build")
     machine.run("p2pctl pause")
     machine.settle("paused")
     machine.run("rm -rf /srv/driver-world")
