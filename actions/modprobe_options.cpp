@@ -55,8 +55,7 @@ Result<Description> describe(const Host& host, const Parameters& parameters) {
   if (lacking.empty()) lacking.push_back("the options of module " + parameters.at("module").get<std::string>());
   description.summary = fmt::format("set {}", fmt::join(lacking, ", "));
   if (is_stock(parameters.value("entry", "")))
-    description.notes.emplace_back(
-        "experimental: no report says that these options are enough; the proof decides");
+    description.notes.emplace_back("experimental: no report says that these options are enough; the proof decides");
   if (auto content = TRY(new_drop_in(host, parameters)))
     description.files.push_back({std::string(kModprobeDropIn), FileState::Kind::regular, std::move(*content)});
   return description;

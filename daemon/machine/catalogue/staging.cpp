@@ -57,7 +57,8 @@ Result<CatalogueEntry> staged_entry(const Catalogue& all, const Parameters& para
   if (!found->usable())
     return fail(ErrorCode::invalid,
                 fmt::format("{} ({}) may not be used yet: {}", id, found->source,
-                            found->lacks.empty() ? "its hashes are confirmed by one source only" : found->lacks + " is not known"),
+                            found->lacks.empty() ? "its hashes are confirmed by one source only"
+                                                 : found->lacks + " is not known"),
                 fmt::format("\"p2pctl catalogue allow {}\" shows what is known of it, and asks.", id));
   return *found;
 }

@@ -57,8 +57,7 @@ std::optional<Objection> compiler_objection(const CatalogueEntry& entry, const B
   const Compiler& compiler = *kernel.compiler;
   const std::string built = fmt::format("{} was built with {} {}", kernel.release, compiler.family, compiler.major);
   if (compiler.family != "gcc")
-    return Objection{Fit::rejected, "compiler",
-                     built + "; requires a kernel built with gcc"};
+    return Objection{Fit::rejected, "compiler", built + "; requires a kernel built with gcc"};
   if (entry.gcc_below && compiler.major >= *entry.gcc_below)
     return Objection{Fit::rejected, "compiler",
                      fmt::format("{}; requires a kernel built with gcc older than {}", built, *entry.gcc_below)};
