@@ -131,11 +131,11 @@ class Bus(Case):
 
     def test_errors(self):
         documented = set(keys(part(self.name, "ERROR NAMES"), "Sy"))
-        named = set(re.findall(r'"(org\.p2pd1\.Error\.\w+)"', (ROOT / "daemon/protocol/error.cpp").read_text()))
+        named = set(re.findall(r'"(org\.p2pd1\.Error\.\w+)"', (ROOT / "daemon/bus/requests.cpp").read_text()))
         self.assertEqual({n for n in documented if n.startswith("org.p2pd1.")}, named)
 
     def test_status_document(self):
-        source = "".join((ROOT / "daemon" / name).read_text() for name in ("engine/status.cpp", "worker/publisher.cpp", "protocol/error.cpp"))
+        source = "".join((ROOT / "daemon" / name).read_text() for name in ("engine/status.cpp", "worker/publisher.cpp"))
         documented = set(re.findall(r"\.(?:It )?Cm (\w+)", "\n".join(part(self.name, "STATUS DOCUMENT"))))
         documented |= {n for head, _ in items(part(self.name, "STATUS DOCUMENT")) for n in re.findall(r"\w+", head)[1:]}
         self.assert_within([n for n in documented if f'"{n}"' not in source], [])

@@ -124,7 +124,7 @@ TEST_CASE("driver-catalogue: headers with the backport take a compat header, and
   CHECK(finding.facts["entry"] == "aikitoria/570.86.16-p2p");
   CHECK(finding.facts["entries"]["mine/999"] == "rejected");
   CHECK(tree.verdict("mine/999").running_only);
-  CHECK(tree.verdict("mine/999").reason.find("in 6.1.0-48-amd64, a test, which its source does not know") !=
+  CHECK(tree.verdict("mine/999").reason.find("in 6.1.0-48-amd64, a test, which its source does not support") !=
         std::string::npos);
 }
 
