@@ -14,9 +14,8 @@ constexpr std::string_view kKinds[] = {"apply", "pause", "resume", "retry", "can
 std::string_view to_string(Request::Kind kind) { return kKinds[static_cast<std::size_t>(kind)]; }
 
 std::optional<Request::Kind> request_kind(std::string_view method) {
-  for (const auto kind : {Request::Kind::apply, Request::Kind::pause, Request::Kind::resume, Request::Kind::retry,
-                          Request::Kind::cancel, Request::Kind::revert})
-    if (method == bus_method(kind)) return kind;
+  for (std::size_t number = 0; number < std::size(kKinds); ++number)
+    if (const auto kind = static_cast<Request::Kind>(number); method == bus_method(kind)) return kind;
   return std::nullopt;
 }
 

@@ -43,12 +43,8 @@ std::string escaped(const std::string& text) {
 /// JSON that no HTML parser takes for markup; bytes that are not UTF-8 are replaced.
 std::string script_json(const json& document) {
   std::string out;
-  for (const char c : document.dump(-1, ' ', true, json::error_handler_t::replace)) {
-    if (c == '<')
-      out += "\\u003c";
-    else
-      out += c;
-  }
+  for (const char c : document.dump(-1, ' ', true, json::error_handler_t::replace))
+    out += c == '<' ? std::string("\\u003c") : std::string(1, c);
   return out;
 }
 

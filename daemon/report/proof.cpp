@@ -107,7 +107,8 @@ bool is_unexpected(const json& bench, std::size_t from, std::size_t to) {
   return text_of(gpus[from], "group") != text_of(gpus[to], "group");
 }
 
-json limits_of(const json& bench, double times) {
+/// Payload limit of each path, times a number; null: none is known.
+json limit_grid(const json& bench, double times) {
   json cells = grid(size_of(bench));
   bool any = false;
   for (std::size_t from = 0; from < cells.size(); ++from) {
@@ -136,7 +137,7 @@ json matrices_of(const json& bench, const json& earlier) {
                         {"after", after.any ? after.cells : json()},
                         {"before", before.any ? before.cells : json()},
                         {"before_by", before.any && before.staged ? "through host memory" : ""},
-                        {"limits", limits_of(bench, kind.limits)}});
+                        {"limits", limit_grid(bench, kind.limits)}});
   }
   return matrices;
 }
@@ -248,7 +249,7 @@ std::vector<double> values_of(const json& grid) {
   return values;
 }
 
-std::optional<double> median_of(const json& grid) {
+std::optional<double> median_of_pairs(const json& grid) {
   const std::vector<double> values = values_of(grid);
   if (values.empty()) return std::nullopt;
   return (values[(values.size() - 1) / 2] + values[values.size() / 2]) / 2;
@@ -295,9 +296,9 @@ json number(std::string label, std::string value, std::string note) {
 /// Adds a figure such as "25.8 GB/s", "17.8 before, through host memory".
 void add_figure(json& numbers, const json& proof, const char* id, const char* label) {
   for (const json& matrix : list_of(proof, "matrices")) {
-    const auto after = median_of(field_of(matrix, "after"));
+    const auto after = median_of_pairs(field_of(matrix, "after"));
     if (text_of(matrix, "id") != id || !after) continue;
-    const auto before = median_of(field_of(matrix, "before"));
+    const auto before = median_of_pairs(field_of(matrix, "before"));
     const std::string by = text_of(matrix, "before_by");
     numbers.push_back(
         number(label, fmt::format("{:.1f} {}", *after, text_of(matrix, "unit")),
