@@ -17,7 +17,7 @@
 #include "base/kept_state.hpp"
 #include "base/log.hpp"
 #include "machine/boot/lockdown.hpp"
-#include "machine/hardware/acs_port.hpp"
+#include "machine/hardware/pcie_path.hpp"
 
 namespace p2pd {
 namespace {
@@ -115,12 +115,10 @@ Result<void> undo(Host& host, const Parameters&) {
 
 }  // namespace
 
-extern const Action kAcsRedirectionAction;
-const Action kAcsRedirectionAction = {
+extern const Action kAcsRedirectionAction = {
     .id = "acs-redirection",
     .topic = "PCIe",
     .does = "clears ACS redirect at the ports between two GPUs, until the next boot",
-    .effect = Effect::live,
     .each_boot = true,
     .describe = describe,
     .apply = apply,

@@ -5,13 +5,12 @@
 // Stale package lists are fetched first. Writes the files of the packages, and before that the list of new packages
 // below /var/lib/p2pd/build-tools.d: undo removes exactly those; upgraded packages stay upgraded.
 // Reference: apt-get(8).
-#include "machine/modules/build_tools.hpp"
-
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "base/action.hpp"
 #include "machine/catalogue/staging.hpp"
+#include "machine/modules/toolchain.hpp"
 #include "machine/packages/brought_packages.hpp"
 
 namespace p2pd {
@@ -43,13 +42,11 @@ Result<void> undo(Host& host, const Parameters&) { return take_brought_packages_
 
 }  // namespace
 
-extern const Action kBuildToolsAction;
-const Action kBuildToolsAction = {
+extern const Action kBuildToolsAction = {
     .id = "build-tools",
     .topic = "packages",
     .does = "installs with apt the missing tools for a driver build, including kernel headers and compiler",
     .parameters = kParameters,
-    .effect = Effect::live,
     .describe = describe,
     .apply = apply,
     .prepare_undo = prepare_undo,

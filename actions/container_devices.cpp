@@ -96,12 +96,10 @@ Result<void> apply(Host& host, const Parameters&) {
 
 }  // namespace
 
-extern const Action kContainerDevicesAction;
-const Action kContainerDevicesAction = {
+extern const Action kContainerDevicesAction = {
     .id = "container-devices",
     .topic = "services",
     .does = "regenerates the CDI specifications of NVIDIA GPUs for the installed driver",
-    .effect = Effect::live,
     .describe = describe,
     .apply = apply,
 };

@@ -58,13 +58,11 @@ Result<void> undo(Host& host, const Parameters& parameters) {
 
 }  // namespace
 
-extern const Action kCudaToolkitAction;
-const Action kCudaToolkitAction = {
+extern const Action kCudaToolkitAction = {
     .id = "cuda-toolkit",
     .topic = "packages",
     .does = "installs the CUDA toolkit of `version` by apt, without a driver, and adds it to the PATH",
     .parameters = kCudaParameters,
-    .effect = Effect::live,
     .validate = validate_cuda_toolkit,
     .describe = describe,
     .apply = apply,

@@ -8,7 +8,7 @@
 #include <algorithm>
 
 #include "base/action.hpp"
-#include "machine/boot/grub_config.hpp"
+#include "machine/boot/grub.hpp"
 #include "machine/boot/kernels.hpp"
 #include "machine/modules/default_kernel.hpp"
 
@@ -64,12 +64,10 @@ Result<void> undo(Host& host, const Parameters&) {
 
 }  // namespace
 
-extern const Action kDefaultKernelAction;
-const Action kDefaultKernelAction = {
+extern const Action kDefaultKernelAction = {
     .id = "default-kernel",
     .topic = "kernel",
     .does = "keeps the default boot entry at the newest kernel that has the driver's modules",
-    .effect = Effect::live,
     .describe = describe,
     .apply = apply,
     .prepare_undo = prepare_undo,

@@ -13,8 +13,7 @@
 
 #include "base/action.hpp"
 #include "machine/catalogue/staging.hpp"
-#include "machine/modules/mirrored_build.hpp"
-#include "machine/modules/module_make.hpp"
+#include "machine/modules/module_build.hpp"
 
 namespace p2pd {
 namespace {
@@ -71,13 +70,11 @@ Result<void> validate(const Parameters& parameters) {
 
 }  // namespace
 
-extern const Action kDriverBuildAction;
-const Action kDriverBuildAction = {
+extern const Action kDriverBuildAction = {
     .id = "driver-build",
     .topic = "modules",
     .does = "builds the entry's modules for every bootable kernel that has headers, or takes them from a mirror",
     .parameters = kParameters,
-    .effect = Effect::live,
     .validate = validate,
     .describe = describe,
     .apply = apply,

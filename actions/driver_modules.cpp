@@ -19,12 +19,12 @@
 #include "machine/catalogue/catalogue.hpp"
 #include "machine/catalogue/patched_source.hpp"
 #include "machine/catalogue/staging.hpp"
-#include "machine/driver/gpu_services.hpp"
+#include "machine/driver/gpu_holders.hpp"
+#include "machine/modules/dkms.hpp"
 #include "machine/modules/modprobe_d.hpp"
 #include "machine/modules/module_build.hpp"
 #include "machine/modules/module_file.hpp"
 #include "machine/modules/module_install.hpp"
-#include "machine/modules/torn_dkms.hpp"
 
 namespace p2pd {
 namespace {
@@ -242,13 +242,11 @@ Result<void> undo(Host& host, const Parameters&) { return undo_modules(host); }
 
 }  // namespace
 
-extern const Action kDriverModulesAction;
-const Action kDriverModulesAction = {
+extern const Action kDriverModulesAction = {
     .id = "driver-modules",
     .topic = "modules",
     .does = "installs the entry's built modules for every kernel that can boot, through DKMS or in updates/p2pd",
     .parameters = kParameters,
-    .effect = Effect::live,
     .validate = validate_module_install,
     .describe = describe,
     .apply = apply,

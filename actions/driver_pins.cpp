@@ -8,8 +8,8 @@
 
 #include "base/action.hpp"
 #include "machine/catalogue/staging.hpp"
+#include "machine/driver/driver_install.hpp"
 #include "machine/driver/driver_pins.hpp"
-#include "machine/driver/packaged_userspace.hpp"
 
 namespace p2pd {
 namespace {
@@ -40,13 +40,11 @@ Result<void> apply(Host& host, const Parameters& parameters) {
 
 }  // namespace
 
-extern const Action kDriverPinsAction;
-const Action kDriverPinsAction = {
+extern const Action kDriverPinsAction = {
     .id = "driver-pins",
     .topic = "packages",
     .does = "keeps apt and unattended-upgrades from installing a driver package",
     .parameters = kParameters,
-    .effect = Effect::live,
     .validate = validate_staging,
     .describe = describe,
     .apply = apply,

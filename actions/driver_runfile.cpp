@@ -103,13 +103,11 @@ Result<void> apply(Host& host, const Parameters& parameters) {
 
 }  // namespace
 
-extern const Action kDriverRunfileAction;
-const Action kDriverRunfileAction = {
+extern const Action kDriverRunfileAction = {
     .id = "driver-runfile",
     .topic = "download",
     .does = "fetches NVIDIA's runfile of the entry's version and checks its SHA-256",
     .parameters = kParameters,
-    .effect = Effect::live,
     .validate = validate_staging,
     .describe = describe,
     .apply = apply,

@@ -58,13 +58,11 @@ Result<void> validate(const Parameters& parameters) {
 
 }  // namespace
 
-extern const Action kDriverSourceAction;
-const Action kDriverSourceAction = {
+extern const Action kDriverSourceAction = {
     .id = "driver-source",
     .topic = "download",
     .does = "makes the entry's module source: NVIDIA's pinned release with the pinned patch",
     .parameters = kParameters,
-    .effect = Effect::live,
     .validate = validate,
     .describe = describe,
     .apply = apply,

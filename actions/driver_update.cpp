@@ -13,7 +13,7 @@
 #include "base/log.hpp"
 #include "machine/boot/package_locks.hpp"
 #include "machine/driver/driver_update.hpp"
-#include "machine/modules/torn_dkms.hpp"
+#include "machine/modules/dkms.hpp"
 #include "machine/packages/apt.hpp"
 #include "machine/packages/package_backup.hpp"
 
@@ -104,14 +104,12 @@ Result<void> undo(Host& host, const Parameters&) { return bring_back(host, true)
 
 }  // namespace
 
-extern const Action kDriverUpdateAction;
-const Action kDriverUpdateAction = {
+extern const Action kDriverUpdateAction = {
     .id = "driver-update",
     .topic = "packages",
     .does =
         "upgrades the driver's packages to the version that the distribution offers, where the catalogue has its "
         "modules",
-    .effect = Effect::live,
     .describe = describe,
     .apply = apply,
     .prepare_undo = prepare_undo,

@@ -248,13 +248,11 @@ Result<void> undo(Host& host, const Parameters& parameters) {
 
 }  // namespace
 
-extern const Action kDriverUserspaceAction;
-const Action kDriverUserspaceAction = {
+extern const Action kDriverUserspaceAction = {
     .id = "driver-userspace",
     .topic = "driver",
     .does = "installs the libraries and programs of the entry's version by NVIDIA's runfile, without modules",
     .parameters = kParameters,
-    .effect = Effect::live,
     .validate = validate_staging,
     .describe = describe,
     .apply = apply,

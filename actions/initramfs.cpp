@@ -146,12 +146,10 @@ Result<void> undo(Host& host, const Parameters&) {
 
 }  // namespace
 
-extern const Action kInitramfsAction;
-const Action kInitramfsAction = {
+extern const Action kInitramfsAction = {
     .id = "initramfs",
     .topic = "kernel",
     .does = "regenerates each initramfs whose driver settings differ from modprobe.d",
-    .effect = Effect::live,
     .describe = describe,
     .apply = apply,
     .commit = apply,

@@ -14,7 +14,7 @@
 
 #include "base/action.hpp"
 #include "base/json_members.hpp"
-#include "machine/boot/grub_config.hpp"
+#include "machine/boot/grub.hpp"
 #include "machine/boot/grub_defaults.hpp"
 #include "machine/boot/kernel_arguments.hpp"
 #include "machine/boot/kernels.hpp"
@@ -294,8 +294,7 @@ Result<void> undo(Host& host, const Parameters& parameters) {
 
 }  // namespace
 
-extern const Action kKernelCmdlineAction;
-const Action kKernelCmdlineAction = {
+extern const Action kKernelCmdlineAction = {
     .id = "kernel-cmdline",
     .topic = "kernel",
     .does = "starts the kernel with the arguments in `arguments`: one trial boot, then by default",

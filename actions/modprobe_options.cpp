@@ -11,7 +11,6 @@
 
 #include "base/action.hpp"
 #include "machine/driver/driver_options.hpp"
-#include "machine/driver/stock_p2p.hpp"
 #include "machine/modules/modprobe_d.hpp"
 
 namespace p2pd {
@@ -69,13 +68,11 @@ Result<void> apply(Host& host, const Parameters& parameters) {
 
 }  // namespace
 
-extern const Action kModprobeOptionsAction;
-const Action kModprobeOptionsAction = {
+extern const Action kModprobeOptionsAction = {
     .id = "modprobe-options",
     .topic = "options",
     .does = "gives `module` the options in `options` and the keys in `registry_dwords` by modprobe.d",
     .parameters = kParameters,
-    .effect = Effect::live,
     .validate = validate_module_options,
     .describe = describe,
     .apply = apply,

@@ -35,12 +35,10 @@ Result<void> undo(Host& host, const Parameters&) {
 
 }  // namespace
 
-extern const Action kModulesLoadAction;
-const Action kModulesLoadAction = {
+extern const Action kModulesLoadAction = {
     .id = "modules-load",
     .topic = "modules",
     .does = "loads the installed NVIDIA modules by name, even if modprobe.d bans them",
-    .effect = Effect::live,
     .hazard = true,
     .describe = describe,
     .apply = apply,

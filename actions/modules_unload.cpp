@@ -12,7 +12,7 @@
 #include "base/action.hpp"
 #include "base/log.hpp"
 #include "machine/catalogue/staging.hpp"
-#include "machine/driver/gpu_services.hpp"
+#include "machine/driver/gpu_holders.hpp"
 #include "machine/driver/loaded_driver.hpp"
 #include "machine/modules/modprobe_d.hpp"
 
@@ -73,8 +73,7 @@ Result<void> run_rests(Host& host) {
 
 }  // namespace
 
-extern const Action kModulesUnloadAction;
-const Action kModulesUnloadAction = {
+extern const Action kModulesUnloadAction = {
     .id = "modules-unload",
     .topic = "modules",
     .does = "unloads the modules of the old driver, or leaves that to the reboot",

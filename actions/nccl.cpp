@@ -40,12 +40,10 @@ Result<void> apply(Host& host, const Parameters&) {
 
 }  // namespace
 
-extern const Action kNcclAction;
-const Action kNcclAction = {
+extern const Action kNcclAction = {
     .id = "nccl",
     .topic = "nccl",
     .does = "sets NCCL_P2P_LEVEL in /etc/nccl.conf where NCCL does not use proven P2P by default",
-    .effect = Effect::live,
     .describe = describe,
     .apply = apply,
 };

@@ -39,12 +39,10 @@ Result<void> apply(Host& host, const Parameters&) {
 
 }  // namespace
 
-extern const Action kNouveauBlacklistAction;
-const Action kNouveauBlacklistAction = {
+extern const Action kNouveauBlacklistAction = {
     .id = "nouveau-blacklist",
     .topic = "options",
     .does = "keeps nouveau and Nova off the GPUs by a modprobe.d file",
-    .effect = Effect::live,
     .describe = describe,
     .apply = apply,
 };

@@ -44,13 +44,11 @@ Result<void> apply(Host& host, const Parameters& parameters) {
 
 }  // namespace
 
-extern const Action kP2pBaselineAction;
-const Action kP2pBaselineAction = {
+extern const Action kP2pBaselineAction = {
     .id = "p2p-baseline",
     .topic = "measure",
     .does = "measures the transfers between the GPUs before any change",
     .parameters = kParameters,
-    .effect = Effect::live,
     .describe = describe,
     .apply = apply,
 };

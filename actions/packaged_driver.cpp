@@ -12,7 +12,7 @@
 #include "machine/boot/package_locks.hpp"
 #include "machine/catalogue/staging.hpp"
 #include "machine/driver/runfile_install.hpp"
-#include "machine/modules/torn_dkms.hpp"
+#include "machine/modules/dkms.hpp"
 #include "machine/packages/apt.hpp"
 #include "machine/packages/package_backup.hpp"
 
@@ -23,9 +23,7 @@ constexpr Parameter kParameters[] = {kEntryParameter};
 constexpr std::string_view kRefusal = "/usr/lib/nvidia/alternate-install-present";
 
 Command purge(const DriverPackages& list) {
-  Command command = apt_get({"--allow-change-held-packages", "--no-install-recommends", "purge"});
-  for (std::string& id : list.ids()) command.argv.push_back(std::move(id));
-  return command;
+  return apt_get({"--allow-change-held-packages", "--no-install-recommends", "purge"}, list.ids());
 }
 
 /// Removes the leftovers of a purge that was killed.
@@ -101,13 +99,11 @@ Result<void> undo(Host& host, const Parameters&) { return bring_back(host); }
 
 }  // namespace
 
-extern const Action kPackagedDriverAction;
-const Action kPackagedDriverAction = {
+extern const Action kPackagedDriverAction = {
     .id = "packaged-driver",
     .topic = "packages",
     .does = "purges the packages of the present driver, once all of them could be reinstalled",
     .parameters = kParameters,
-    .effect = Effect::live,
     .validate = validate_staging,
     .describe = describe,
     .apply = apply,

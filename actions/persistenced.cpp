@@ -77,12 +77,10 @@ Result<void> undo(Host& host, const Parameters&) {
 
 }  // namespace
 
-extern const Action kPersistencedAction;
-const Action kPersistencedAction = {
+extern const Action kPersistencedAction = {
     .id = "persistenced",
     .topic = "services",
     .does = "runs nvidia-persistenced as a unit of systemd, and starts it at each boot",
-    .effect = Effect::live,
     .describe = describe,
     .apply = apply,
     .undo = undo,

@@ -19,7 +19,6 @@
 #include "machine/packages/apt.hpp"
 #include "machine/packages/dpkg_status.hpp"
 #include "machine/packages/package_backup.hpp"
-#include "machine/packages/staged_debs.hpp"
 
 namespace p2pd {
 namespace {
@@ -44,7 +43,7 @@ Result<void> rehearse(Host& host, const PackageBackup& way) {
   const std::string status = TRY(dpkg_status_text(host));
   std::string without;
   for (const Paragraph& one : TRY(parse_paragraphs(status, {"package", "architecture"}))) {
-    const bool goes = std::ranges::any_of(way.packages, [&](const PackageBackup::Package& package) {
+    const bool goes = std::ranges::any_of(way.packages, [&](const StagedDeb& package) {
       return package.name == one.value("package") && package.architecture == one.value("architecture");
     });
     if (!goes) without += std::string(one.text) + "\n";
@@ -55,7 +54,7 @@ Result<void> rehearse(Host& host, const PackageBackup& way) {
   install.argv.insert(install.argv.begin() + 1, "-oDir::State::status=" + copy);
   const AptPlan plan = TRY_IN("apt cannot reinstall the staged packages", simulated(host, install));
   std::vector<std::string> ids;
-  for (const PackageBackup::Package& package : way.packages) ids.push_back(package.id());
+  for (const StagedDeb& package : way.packages) ids.push_back(package.id());
   TRY_IN("with the packages removed, and only the staged ones", require_plan(plan, ids, {}));
   return host.remove_tree(copy);
 }
@@ -76,16 +75,9 @@ Result<void> put_in_place(Host& host, const std::string& scratch) {
 
 Result<void> stage(Host& host, const DriverPackages& list, const std::string& scratch) {
   TRY(host.run({{"chmod", "0700", scratch}, {}, {}}));
-  std::vector<DpkgPackage> packages;
-  for (const DriverPackages::Purged& one : list.purged) packages.push_back(one.package);
-  const std::vector<StagedDeb> debs = TRY(stage_debs(host, packages, scratch + "/debs"));
   PackageBackup way;
   way.directory = scratch;
-  for (std::size_t i = 0; i < packages.size(); ++i) {
-    const std::string sum = TRY(sha256_of_file(host, scratch + "/debs/" + debs[i].file));
-    way.packages.push_back({packages[i].name, packages[i].architecture, packages[i].version, debs[i].file, sum,
-                            debs[i].from, list.purged[i].automatic, packages[i].held()});
-  }
+  way.packages = TRY(stage_debs(host, list, scratch + "/debs"));
   TRY(keep_beside_debs(host, list, way));
   TRY(rehearse(host, way));
   TRY(host.create(scratch + "/manifest.json", to_json_text(way)));
@@ -124,13 +116,11 @@ Result<void> undo(Host& host, const Parameters&) {
 
 }  // namespace
 
-extern const Action kWayBackAction;
-const Action kWayBackAction = {
+extern const Action kWayBackAction = {
     .id = "way-back",
     .topic = "packages",
     .does = "stages a backup that can reinstall the packages of the present driver without network",
     .parameters = kParameters,
-    .effect = Effect::live,
     .validate = validate_staging,
     .describe = describe,
     .apply = apply,

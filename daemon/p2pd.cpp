@@ -17,11 +17,10 @@ namespace {
 p2pd::Result<p2pd::Manager::Gpus> gpus_here() {
   p2pd::ProcessRunner runner;
   const p2pd::Host host(TRY(p2pd::Root::open("/")), runner);
-  const std::vector<p2pd::GpuModel> models = TRY(p2pd::gpu_models());
   p2pd::Manager::Gpus gpus;
   for (const p2pd::PciDevice& device : TRY(p2pd::pci_devices(host))) {
     if (!device.is_nvidia_gpu()) continue;
-    const auto model = p2pd::model_of(models, device.id());
+    const auto model = p2pd::model_of(device.id());
     gpus.emplace_back(device.address, model ? model->name : device.id());
   }
   return gpus;

@@ -10,40 +10,15 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
 #include <iterator>
 #include <optional>
-#include <utility>
 
 #include "base/probe.hpp"
 #include "machine/boot/kernel_arguments.hpp"
-#include "machine/hardware/acs_port.hpp"
+#include "machine/hardware/pcie_path.hpp"
 
 namespace p2pd {
 namespace {
-
-constexpr std::array<std::pair<std::uint16_t, std::string_view>, 7> kBits = {{
-    {0x01, "source_validation"},
-    {0x02, "translation_blocking"},
-    {kAcsRequestRedirect, "request_redirect"},
-    {kAcsCompletionRedirect, "completion_redirect"},
-    {kAcsUpstreamForwarding, "upstream_forwarding"},
-    {kAcsEgressControl, "egress_control"},
-    {kAcsDirectTranslated, "direct_translated"},
-}};
-
-nlohmann::json facts_of(const AcsPort& port) {
-  nlohmann::json facts = {{"address", port.address}, {"kind", port.of_switch ? "switch" : "root"},
-                          {"pairs", port.pairs},     {"control", nullptr},
-                          {"redirecting", nullptr},  {"harmless", nullptr}};
-  if (!port.readable) return facts;
-  facts["redirecting"] = facts["harmless"] = nlohmann::json::array();
-  if (port.control) facts["control"] = fmt::format("0x{:04x}", *port.control);
-  for (const auto& [bit, name] : kBits)
-    if ((port.control.value_or(0) & bit) != 0)
-      facts[(bit & kAcsRedirects) != 0 ? "redirecting" : "harmless"].push_back(name);
-  return facts;
-}
 
 std::string says(const AcsPort& port) {
   if (!port.readable) return "not readable beyond 256 bytes";
@@ -89,24 +64,24 @@ void judge(Finding& finding, const std::vector<AcsPort>& ports, const Asked& ask
   if (!redirecting.empty()) {
     const auto of_switch = std::ranges::count_if(redirecting, &AcsPort::of_switch);
     const bool left = std::ranges::all_of(redirecting, [&](const AcsPort& port) { return asked.names(port); });
-    finding.verdict = Verdict::fail;
-    finding.summary =
+    finding.set(
+        Verdict::fail,
         fmt::format("ACS redirect is enabled on {} of {} ports between the GPUs: {}", redirecting.size(), ports.size(),
                     of_switch == 0 ? "traffic goes through the IOMMU, where there is one"
                     : of_switch == std::ssize(redirecting)
                         ? "traffic leaves the switch, up to the root port and back"
-                        : "traffic leaves the switches, and goes through the IOMMU, where there is one");
+                        : "traffic leaves the switches, and goes through the IOMMU, where there is one"),
+        next_step(ports, asked, left));
     if (left) finding.summary += fmt::format("; Linux {} left it despite pci=disable_acs_redir", asked.release);
-    finding.next = next_step(ports, asked, left);
   } else if (!unreadable.empty()) {
-    finding.summary = fmt::format("ACS control is not readable for this user at {}", fmt::join(unreadable, ", "));
-    finding.next = "Run p2pctl doctor as root: root can read it.";
+    finding.set(Verdict::unknown,
+                fmt::format("ACS control is not readable for this user at {}", fmt::join(unreadable, ", ")),
+                "Run p2pctl doctor as root: root can read it.");
   } else {
-    finding.verdict = Verdict::pass;
     const char* others = std::ranges::none_of(ports, &AcsPort::redirects) ? ""
                          : *only                                          ? " despite the kernel's argument"
                                  : ", but for those that the kernel was asked to clear";
-    finding.summary = fmt::format("none of the {} ports between GPU pairs redirects{}", ports.size(), others);
+    finding.set(Verdict::pass, fmt::format("none of the {} ports between GPU pairs redirects{}", ports.size(), others));
   }
 }
 
@@ -119,31 +94,25 @@ Result<Finding> check(const Host& host, const Parameters& parameters) {
   const std::vector<PciDevice> devices = TRY(pci_devices(host));
   const std::vector<std::string> gpus = nvidia_gpus(devices);
   const std::vector<AcsPort> ports = acs_ports(host, devices, gpus);
+  if (ports.empty())
+    return not_applicable(gpus.size() < 2
+                              ? "fewer than two NVIDIA GPUs on the PCI bus"
+                              : "no port between the GPUs is visible here: a virtual machine has them on its host");
   Finding finding;
-  finding.facts["ports"] = nlohmann::json::array();
   finding.facts["redirecting"] = nlohmann::json::array();
   for (const AcsPort& port : ports) {
-    finding.facts["ports"].push_back(facts_of(port));
     if (port.redirects()) finding.facts["redirecting"].push_back(port.address);
-    finding.evidence.push_back({pci_source(host) + ", ACS of " + port.address, says(port)});
+    finding.saw(pci_source(host) + ", ACS of " + port.address, says(port));
   }
-  if (ports.empty()) {
-    finding.verdict = Verdict::not_applicable;
-    finding.summary = gpus.size() < 2
-                          ? "fewer than two NVIDIA GPUs on the PCI bus"
-                          : "no port between the GPUs is visible here: a virtual machine has them on its host";
-  } else {
-    std::optional<bool> only;
-    if (parameters.contains("asked")) only = parameters.at("asked").get<bool>();
-    judge(finding, ports, asked_of(host), only);
-  }
+  std::optional<bool> only;
+  if (parameters.contains("asked")) only = parameters.at("asked").get<bool>();
+  judge(finding, ports, asked_of(host), only);
   return finding;
 }
 
 }  // namespace
 
-extern const Probe kAcsRedirection;
-const Probe kAcsRedirection = {
+extern const Probe kAcsRedirection = {
     .id = "acs-redirection",
     .asserts = "no port between two GPUs redirects peer traffic",
     .parameters = kParameters,

@@ -22,7 +22,6 @@
 namespace p2pd {
 namespace {
 
-constexpr std::uint64_t kAbove4G = std::uint64_t{1} << 32;
 constexpr std::uint64_t kSmall = 256 * kMiB;  // BAR1 with firmware without Resizable BAR: less than any card's VRAM
 
 /// Cause of the size of a BAR1, with its verdict.
@@ -78,6 +77,8 @@ constexpr std::array<Cause, 19> kCauses = {{
 struct Case : Bar1 {
   Bar1Room room;
   const CatalogueEntry* dynamic = nullptr;  ///< build that maps BAR1 of this converted card piece by piece; null: none
+  const Cause* cause = nullptr;             ///< row of kCauses
+  Verdict verdict = Verdict::unknown;       ///< of the cause, see verdict_of()
 
   bool may_be_dynamic() const { return dynamic != nullptr && dynamic->usable(); }
 };
@@ -125,28 +126,11 @@ const Cause& cause_of(const Case& bar1) {
   return *std::ranges::find(kCauses, name(), &Cause::name);
 }
 
-/// null: absent or unreadable.
-nlohmann::json resizable_facts(const Bar1& bar1) {
-  if (!bar1.resizable) return nullptr;
-  auto supported = nlohmann::json::array();
-  for (const std::uint64_t bytes : bar1.resizable->supported_bytes) supported.push_back(bytes / kMiB);
-  return {{"current_mib", bar1.resizable->bytes / kMiB}, {"supported_mib", std::move(supported)}};
-}
-
-nlohmann::json facts_of(const Case& bar1, const Cause& cause) {
-  nlohmann::json facts = {{"address", bar1.gpu->address},
-                          {"cause", cause.name},
-                          {"bar1_bytes", nullptr},
-                          {"above_4g", nullptr},
-                          {"vram_bytes", nullptr},
-                          {"goal_bytes", nullptr},
-                          {"resizable_bar", resizable_facts(bar1)},
-                          {"resizable_bar_readable", bar1.gpu->extended_readable}};
-  if (bar1.range) facts["bar1_bytes"] = bar1.range->length;
-  if (bar1.range && bar1.range->length > 0) facts["above_4g"] = bar1.range->first >= kAbove4G;
-  if (bar1.vram_bytes()) facts["vram_bytes"] = *bar1.vram_bytes();
-  if (bar1.goal_bytes()) facts["goal_bytes"] = *bar1.goal_bytes();
-  return facts;
+nlohmann::json facts_of(const Case& bar1) {
+  return {{"address", bar1.gpu->address},
+          {"cause", bar1.cause->name},
+          {"bar1_bytes", bar1.range ? nlohmann::json(bar1.range->length) : nlohmann::json()},
+          {"vram_bytes", or_null(bar1.vram_bytes())}};
 }
 
 /// "0000:01:00.0 has 256 MiB of BAR1 for 24576 MiB of VRAM"
@@ -163,47 +147,31 @@ Verdict verdict_of(const Cause& cause, bool attainable) {
 }
 
 /// Sets the verdict of the worst GPU, and the summary and next step of the cause to act on first.
-void judge(Finding& finding, const std::vector<Case>& gpus, bool attainable) {
-  const auto has = [&](Verdict verdict) {
-    return std::ranges::any_of(gpus, [&](const Case& gpu) { return verdict_of(cause_of(gpu), attainable) == verdict; });
-  };
-  for (const Verdict verdict : {Verdict::not_applicable, Verdict::pass, Verdict::unknown, Verdict::fail}) {
-    if (has(verdict)) finding.verdict = verdict;
-  }
-  for (const Cause& cause : kCauses) {
-    if (verdict_of(cause, attainable) != finding.verdict) continue;
-    std::size_t count = 0;
-    for (const Case& gpu : gpus) {
-      if (&cause_of(gpu) == &cause && count++ == 0) finding.summary = sizes(gpu);
-    }
-    if (count == 0) continue;
-    if (count > 1) finding.summary += fmt::format(", and {} more like it", count - 1);
-    finding.summary += fmt::format(": {}", cause.says);
-    if (finding.verdict == Verdict::fail) finding.summary += "; P2P over BAR1 maps all VRAM at once";
-    if (!finding.holds()) finding.next = cause.next;
-    const auto build = std::ranges::find_if(gpus, [](const Case& gpu) { return gpu.dynamic != nullptr; });
-    if (cause.name == "converted" && build != gpus.end())
-      finding.next = fmt::format(
-          "Builds with \"dynamic BAR1\" map it piece by piece: \"p2pctl catalogue allow {}\" shows what is known of "
-          "one.",
-          build->dynamic->id);
-    return;
-  }
+void judge(Finding& finding, const std::vector<Case>& gpus) {
+  for (const Verdict worse : {Verdict::not_applicable, Verdict::pass, Verdict::unknown, Verdict::fail})
+    if (std::ranges::find(gpus, worse, &Case::verdict) != gpus.end()) finding.verdict = worse;
+  const Case* first = nullptr;
+  for (const Case& gpu : gpus)
+    if (gpu.verdict == finding.verdict && (first == nullptr || gpu.cause < first->cause)) first = &gpu;
+  const auto alike = std::ranges::count(gpus, first->cause, &Case::cause) - 1;
+  finding.summary =
+      fmt::format("{}{}: {}{}", sizes(*first), alike > 0 ? fmt::format(", and {} more like it", alike) : "",
+                  first->cause->says, finding.verdict == Verdict::fail ? "; P2P over BAR1 maps all VRAM at once" : "");
+  if (!finding.holds()) finding.next = first->cause->next;
+  const auto build = std::ranges::find_if(gpus, [](const Case& gpu) { return gpu.dynamic != nullptr; });
+  if (first->cause->name == "converted" && build != gpus.end())
+    finding.next = fmt::format(
+        "Builds with \"dynamic BAR1\" map it piece by piece: \"p2pctl catalogue allow {}\" shows what is known of one.",
+        build->dynamic->id);
 }
 
 /// True if fewer than two cards remain without converted ones for which no build exists.
 bool too_few_left(const std::vector<Case>& gpus) {
   const auto too_small = std::ranges::count_if(gpus, [](const Case& gpu) {
-    return cause_of(gpu).name == "converted" && gpu.dynamic == nullptr && !gpu.resizable->supported_bytes.empty();
+    return gpu.cause->name == "converted" && gpu.dynamic == nullptr && !gpu.resizable->supported_bytes.empty();
   });
-  const auto too_old = std::ranges::count_if(gpus, [](const Case& gpu) { return cause_of(gpu).name == "old_geforce"; });
+  const auto too_old = std::ranges::count_if(gpus, [](const Case& gpu) { return gpu.cause->name == "old_geforce"; });
   return too_small > 0 && std::ssize(gpus) - too_small - too_old < 2;
-}
-
-/// VRAM sizes from the driver; not queried without a GPU.
-std::map<std::string, std::uint64_t> ask_vram(const Host& host, const std::vector<PciDevice>& devices) {
-  return std::ranges::any_of(devices, &PciDevice::takes_part) ? told_vram_bytes(host)
-                                                              : std::map<std::string, std::uint64_t>();
 }
 
 constexpr Parameter kParameters[] = {
@@ -212,44 +180,38 @@ constexpr Parameter kParameters[] = {
 
 Result<Finding> check(const Host& host, const Parameters& parameters) {
   const std::vector<PciDevice> devices = TRY(pci_devices(host));
-  const std::vector<Bar1> found = TRY(bar1_of_gpus(host, devices, ask_vram(host, devices)));
-  const std::vector<Bar1Room> rooms = tried_rooms_for_bar1(host, found);
+  if (nvidia_gpus(devices).empty()) return not_applicable("no NVIDIA GPU on the PCI bus");
+  const std::vector<Bar1> found = bar1_of_gpus(host, devices, told_vram_bytes(host));
+  const std::vector<Bar1Room> rooms = rooms_for_bar1(host, found);
   const bool converted = std::ranges::any_of(found, &Bar1::converted);
   const Catalogue all = converted ? TRY(catalogue(host)) : Catalogue();
   std::vector<Case> gpus;
-  for (std::size_t i = 0; i < found.size(); ++i)
-    gpus.push_back(
-        {found[i], rooms[i], found[i].converted() ? dynamic_bar1_build(all, {found[i].model->architecture}) : nullptr});
-  Finding finding;
-  finding.facts["gpus"] = nlohmann::json::array();
-  for (const Case& gpu : gpus) {
-    const Cause& cause = cause_of(gpu);
-    finding.facts["gpus"].push_back(facts_of(gpu, cause));
-    finding.evidence.push_back({"/sys/bus/pci/devices/" + gpu.gpu->address + "/resource", sizes(gpu)});
-    if (!gpu.resizable || gpu.resizable->supported_bytes.empty()) continue;
-    finding.evidence.push_back({pci_source(host) + ", Resizable BAR capability of " + gpu.gpu->address,
-                                "largest size " + mib(gpu.resizable->supported_bytes.back())});
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    Case& gpu = gpus.emplace_back(Case{found[i], rooms[i]});
+    if (gpu.converted()) gpu.dynamic = dynamic_bar1_build(all, {gpu.model->architecture});
+    gpu.cause = &cause_of(gpu);
+    gpu.verdict = verdict_of(*gpu.cause, parameters.value("attainable", false));
   }
-  if (gpus.empty()) {
-    finding.verdict = Verdict::not_applicable;
-    finding.summary = "no NVIDIA GPU on the PCI bus";
-  } else {
-    const bool attainable = parameters.value("attainable", false);
-    judge(finding, gpus, attainable);
-    for (const Case& gpu : gpus)
-      if (const Cause& cause = cause_of(gpu);
-          verdict_of(cause, attainable) == Verdict::fail && gpu.above.whole && gpu.gpu->extended_readable)
-        finding.in_the_way[gpu.gpu->address] =
-            fmt::format("BAR1 does not cover its VRAM: {}. {}", cause.says, cause.next);
-    finding.impossible = finding.verdict == Verdict::fail && too_few_left(gpus);
+  Finding finding;
+  judge(finding, gpus);
+  finding.impossible = finding.verdict == Verdict::fail && too_few_left(gpus);
+  for (const Case& gpu : gpus) {
+    const std::string& address = gpu.gpu->address;
+    finding.facts["gpus"].push_back(facts_of(gpu));
+    finding.saw("/sys/bus/pci/devices/" + address + "/resource", sizes(gpu));
+    if (gpu.resizable && !gpu.resizable->supported_bytes.empty())
+      finding.saw(pci_source(host) + ", Resizable BAR capability of " + address,
+                  "largest size " + mib(gpu.resizable->supported_bytes.back()));
+    if (gpu.verdict == Verdict::fail && gpu.above.whole && gpu.gpu->extended_readable)
+      finding.in_the_way[address] =
+          fmt::format("BAR1 does not cover its VRAM: {}. {}", gpu.cause->says, gpu.cause->next);
   }
   return finding;
 }
 
 }  // namespace
 
-extern const Probe kBar1Size;
-const Probe kBar1Size = {
+extern const Probe kBar1Size = {
     .id = "bar1-size",
     .asserts = "BAR1 of every GeForce GPU covers its VRAM",
     .parameters = kParameters,

@@ -18,8 +18,6 @@
 namespace p2pd {
 namespace {
 
-using Json = nlohmann::json;
-
 constexpr std::string_view kProxmox = "/etc/kernel/proxmox-boot-uuids";
 constexpr std::string_view kGrub2Config = "/boot/grub2/grub.cfg";  // used by Fedora's family; p2pd does not write it
 constexpr std::string_view kSystemdBoot[] = {"/boot/efi/EFI/systemd", "/efi/EFI/systemd", "/boot/EFI/systemd"};
@@ -31,25 +29,19 @@ constexpr std::string_view kSystemdByHand =
     "Add the kernel arguments to /etc/kernel/cmdline, install the kernel's entry anew (\"kernel-install add\") and "
     "reboot.";
 
-void refuse(Finding& finding, std::string summary, std::string next) {
-  finding.verdict = Verdict::fail;
-  finding.summary = std::move(summary);
-  finding.next = std::move(next);
-}
-
 /// Name and version from the loader: "systemd-boot 252.22-1~deb12u1"; empty if it set none.
 Result<std::string> loader_info(const Host& host, Finding& finding) {
   const auto data = TRY(efi_variable(host, "LoaderInfo", kEfiLoader));
   if (!data) return std::string();
   std::string text = efi_text(*data);
-  finding.evidence.push_back({efi_variable_path("LoaderInfo", kEfiLoader), text});
+  finding.saw(efi_variable_path("LoaderInfo", kEfiLoader), text);
   return text;
 }
 
 bool uses_proxmox_tool(const Host& host, Finding& finding) {
   const std::string text = host.line(kProxmox).value_or("");
   if (text.find_first_not_of(" \t\r\n") == std::string::npos) return false;
-  finding.evidence.push_back({std::string(kProxmox), text});
+  finding.saw(kProxmox, text);
   return true;
 }
 
@@ -59,7 +51,7 @@ std::optional<bool> booted_by_grub(const Host& host, Finding& finding) {
   if (!text) return std::nullopt;
   const auto line = parse_kernel_line(*text);
   const auto image = std::ranges::find(line, "BOOT_IMAGE", &KernelArgument::key);
-  finding.evidence.push_back({"/proc/cmdline", image == line.end() ? "no BOOT_IMAGE" : image->text()});
+  finding.saw("/proc/cmdline", image == line.end() ? "no BOOT_IMAGE" : image->text());
   return image != line.end();
 }
 
@@ -82,53 +74,50 @@ Result<void> judge_environment(const Host& host, Finding& finding) {
   if (mount == nullptr) return fail(ErrorCode::not_found, "no mount above /boot/grub");
   const std::string layer = layer_below(host, mount->device);
   const bool can = std::ranges::find(kWritable, mount->type) != std::end(kWritable);
-  finding.evidence.push_back(
-      {std::string(kMountInfo), fmt::format("/boot/grub is on {} {} at {}", mount->type, mount->source, mount->point)});
-  finding.facts["file_system"] = mount->type;
-  finding.facts["layer"] = layer.empty() ? Json() : Json(layer);
-  finding.facts["read_only"] = mount->read_only;
+  finding.saw(kMountInfo, fmt::format("/boot/grub is on {} {} at {}", mount->type, mount->source, mount->point));
+  finding.facts["layer"] = or_null(layer);
   if (!can || !layer.empty()) {
-    refuse(finding,
-           fmt::format("/boot/grub is on {}, where GRUB cannot write: every boot would be the trial boot",
-                       layer.empty() ? mount->type : layer),
-           std::string(kByHand) + ", or put /boot on a plain partition.");
+    finding.set(Verdict::fail,
+                fmt::format("/boot/grub is on {}, where GRUB cannot write: every boot would be the trial boot",
+                            layer.empty() ? mount->type : layer),
+                std::string(kByHand) + ", or put /boot on a plain partition.");
   } else if (mount->read_only) {
-    refuse(finding, fmt::format("{} is mounted read-only", mount->point), "Mount it read-write.");
+    finding.set(Verdict::fail, fmt::format("{} is mounted read-only", mount->point), "Mount it read-write.");
   }
   if (finding.verdict == Verdict::fail || !host.files().exists(kGrubEnvironment)) return {};
   if (TRY(host.files().read(kGrubEnvironment, 1U << 20)).starts_with("# GRUB Environment Block\n")) return {};
-  refuse(finding, std::string(kGrubEnvironment) + " is not an environment block: GRUB would not read it",
-         "Make it anew: \"grub-editenv /boot/grub/grubenv create\".");
+  finding.set(Verdict::fail, std::string(kGrubEnvironment) + " is not an environment block: GRUB would not read it",
+              "Make it anew: \"grub-editenv /boot/grub/grubenv create\".");
   return {};
 }
 
 Result<void> judge_menu(const Host& host, Finding& finding) {
   const GrubMenu menu = TRY_IN(kGrubConfig, parse_grub(TRY(host.files().read(kGrubConfig))));
-  finding.facts["reads_custom"] = menu.reads_custom;
-  finding.facts["one_time"] = menu.one_time;
-  finding.evidence.push_back({std::string(kGrubConfig), fmt::format("{} entries", menu.entries.size())});
+  finding.saw(kGrubConfig, fmt::format("{} entries", menu.entries.size()));
   if (finding.verdict == Verdict::fail) return {};
   if (!menu.reads_custom)
-    refuse(finding, "grub.cfg does not read /boot/grub/custom.cfg, where the trial entry would be",
-           "Restore /etc/grub.d/41_custom (package grub-common, executable), then run update-grub.");
+    finding.set(Verdict::fail, "grub.cfg does not read /boot/grub/custom.cfg, where the trial entry would be",
+                "Restore /etc/grub.d/41_custom (package grub-common, executable), then run update-grub.");
   else if (!menu.one_time)
-    refuse(finding, "grub.cfg ignores grub-reboot, which picks the trial entry for one boot",
-           "Choose the default by GRUB_DEFAULT in /etc/default/grub, not by \"set default=\", then run update-grub.");
+    finding.set(
+        Verdict::fail, "grub.cfg ignores grub-reboot, which picks the trial entry for one boot",
+        "Choose the default by GRUB_DEFAULT in /etc/default/grub, not by \"set default=\", then run update-grub.");
   return {};
 }
 
 void judge_other(Finding& finding, const std::string& loader) {
   if (loader == "proxmox-boot-tool")
-    refuse(finding, "proxmox-boot-tool copies kernels and menu to the EFI partitions: /boot/grub is not used",
-           "Add the kernel arguments to /etc/kernel/cmdline (systemd-boot) or /etc/default/grub (GRUB), run "
-           "\"proxmox-boot-tool refresh\" and reboot.");
+    finding.set(Verdict::fail,
+                "proxmox-boot-tool copies kernels and menu to the EFI partitions: /boot/grub is not used",
+                "Add the kernel arguments to /etc/kernel/cmdline (systemd-boot) or /etc/default/grub (GRUB), run "
+                "\"proxmox-boot-tool refresh\" and reboot.");
   else if (loader == "grub")
-    refuse(finding, "GRUB of this host does not use /boot/grub/grub.cfg",
-           "Add the kernel arguments as this distribution does (\"grubby --update-kernel=ALL --args=...\"), "
-           "reboot.");
+    finding.set(Verdict::fail, "GRUB of this host does not use /boot/grub/grub.cfg",
+                "Add the kernel arguments as this distribution does (\"grubby --update-kernel=ALL --args=...\"), "
+                "reboot.");
   else
-    refuse(finding, loader + " boots this host, and p2pd can try an entry once with GRUB only",
-           std::string(kSystemdByHand));
+    finding.set(Verdict::fail, loader + " boots this host, and p2pd can try an entry once with GRUB only",
+                std::string(kSystemdByHand));
 }
 
 Result<Finding> check(const Host& host, const Parameters&) {
@@ -137,39 +126,32 @@ Result<Finding> check(const Host& host, const Parameters&) {
   const std::string loader = name_of(host, info, uses_proxmox_tool(host, finding));
   if (loader.empty()) return fail(ErrorCode::not_found, "the files of this host do not identify its boot loader");
   const auto by_grub = booted_by_grub(host, finding);
-  const auto mounts = parse_mounts(host.files().read(kMountInfo, 8U << 20).value_or(""));
-  const Mount* const root = mounts ? mount_above(*mounts, "/") : nullptr;
-  finding.facts = {{"loader", loader},
-                   {"loader_info", info.empty() ? Json() : Json(info)},
-                   {"efi", host.files().exists(kEfi)},
-                   {"booted_by_grub", by_grub ? Json(*by_grub) : Json()},
-                   {"root_file_system", root != nullptr ? Json(root->type) : Json()}};
-  finding.verdict = Verdict::pass;
-  finding.summary = "GRUB boots this host and can try an entry once";
+  finding.facts = {{"loader", loader}};
+  finding.set(Verdict::pass, "GRUB boots this host and can try an entry once");
   const bool ours = host.files().exists(kGrubConfig) || host.files().exists(kGrubEnvironment);
   if (loader != "grub" || !ours) {
     judge_other(finding, loader);
     return finding;
   }
   if (by_grub == false) {
-    refuse(finding, "the running kernel was not started by GRUB: /proc/cmdline has no BOOT_IMAGE",
-           "See what starts the kernel (a direct boot of a virtual machine, Xen, a unified image), and add the kernel "
-           "arguments there.");
+    finding.set(
+        Verdict::fail, "the running kernel was not started by GRUB: /proc/cmdline has no BOOT_IMAGE",
+        "See what starts the kernel (a direct boot of a virtual machine, Xen, a unified image), and add the kernel "
+        "arguments there.");
     return finding;
   }
   TRY(judge_environment(host, finding));
   if (finding.verdict == Verdict::fail && !host.files().exists(kGrubConfig)) return finding;
   TRY(judge_menu(host, finding));
   if (finding.verdict == Verdict::pass && host.live() && !host.has_program("grub-mkconfig"))
-    refuse(finding, "grub-mkconfig is not installed: the arguments could be tried, but not kept",
-           "Install package grub-common.");
+    finding.set(Verdict::fail, "grub-mkconfig is not installed: the arguments could be tried, but not kept",
+                "Install package grub-common.");
   return finding;
 }
 
 }  // namespace
 
-extern const Probe kBootLoader;
-const Probe kBootLoader = {
+extern const Probe kBootLoader = {
     .id = "boot-loader",
     .asserts = "GRUB booted this host and can boot a trial entry once",
     .check = check,

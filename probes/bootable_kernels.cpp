@@ -20,8 +20,6 @@
 namespace p2pd {
 namespace {
 
-using Json = nlohmann::json;
-
 constexpr Parameter kParameters[] = {
     {"stays", Parameter::Type::boolean, false,
      "the default entry stays at a kernel with the modules after updates, too"},
@@ -37,16 +35,8 @@ std::string next_of_grub(const Host& host, Finding& finding) {
   const auto entry = default_grub_entry(*menu, environment);
   if (!entry || *entry == nullptr) return "";
   const std::string image = kernel_image(**entry);
-  if (!image.empty()) finding.evidence.push_back({std::string(kGrubConfig), (*entry)->title + ": " + image});
+  if (!image.empty()) finding.saw(kGrubConfig, (*entry)->title + ": " + image);
   return kernel_version(**entry);
-}
-
-Json facts_of(const Kernel& kernel, const std::string& running) {
-  return {{"version", kernel.version},
-          {"running", kernel.version == running},
-          {"modules", kernel.modules},
-          {"headers", kernel.headers},
-          {"nvidia", kernel.nvidia}};
 }
 
 /// "6.1.0-37-amd64: headers, nvidia in /lib/modules/..."
@@ -58,23 +48,21 @@ std::string told(const Kernel& kernel) {
 
 /// `had`: the running kernel has a module nvidia, which a reboot would lose.
 void judge(Finding& finding, const Kernel& next, std::string_view why, bool had) {
-  const bool pass = next.modules && (!next.nvidia.empty() || (next.headers && !had));
-  finding.verdict = pass ? Verdict::pass : Verdict::fail;
-  if (!next.modules) {
-    finding.summary = fmt::format("{} boots next ({}) and has no modules at all", next.version, why);
-    finding.next = fmt::format("Install its package again: \"apt install --reinstall linux-image-{}\".", next.version);
-  } else if (!pass && next.headers) {
-    finding.summary = fmt::format("{} boots next ({}) without the module nvidia that is loaded now", next.version, why);
-    finding.next = fmt::format("Build the modules for {} before you reboot; its headers are there.", next.version);
-  } else if (!pass) {
-    finding.summary = fmt::format("{} boots next ({}) with neither headers nor a module nvidia", next.version, why);
-    finding.next = fmt::format("Install its headers: \"apt install linux-headers-{}\".", next.version);
-  } else if (next.nvidia.empty()) {
-    finding.summary = fmt::format("{} boots next ({}): it has headers, and no module nvidia yet", next.version, why);
-  } else {
-    finding.summary = fmt::format("{} boots next ({}) and has a module nvidia{}", next.version, why,
-                                  next.headers ? "" : ", but no headers to build another");
-  }
+  const std::string boots = fmt::format("{} boots next ({})", next.version, why);
+  if (!next.modules)
+    finding.set(Verdict::fail, boots + " and has no modules at all",
+                fmt::format("Install its package again: \"apt install --reinstall linux-image-{}\".", next.version));
+  else if (!next.nvidia.empty())
+    finding.set(Verdict::pass,
+                boots + " and has a module nvidia" + (next.headers ? "" : ", but no headers to build another"));
+  else if (!next.headers)
+    finding.set(Verdict::fail, boots + " with neither headers nor a module nvidia",
+                fmt::format("Install its headers: \"apt install linux-headers-{}\".", next.version));
+  else if (had)
+    finding.set(Verdict::fail, boots + " without the module nvidia that is loaded now",
+                fmt::format("Build the modules for {} before you reboot; its headers are there.", next.version));
+  else
+    finding.set(Verdict::pass, boots + ": it has headers, and no module nvidia yet");
 }
 
 /// Fails if p2pd installed modules and nothing keeps the default at a kernel that has them.
@@ -85,9 +73,8 @@ void judge_updates(const Host& host, Finding& finding) {
   if (!installed_build(host) ||
       (holds(kDefaultKernelDropIn, default_kernel_drop_in()) && holds(kHeaderHook, header_hook())))
     return;
-  finding.verdict = Verdict::fail;
-  finding.summary = "a kernel update that the driver's modules do not fit would start by default";
-  finding.next = "Run \"p2pctl apply\".";
+  finding.set(Verdict::fail, "a kernel update that the driver's modules do not fit would start by default",
+              "Run \"p2pctl apply\".");
 }
 
 /// Reports newer kernels that do not start by default because they lack the modules.
@@ -117,37 +104,25 @@ Result<Finding> check(const Host& host, const Parameters& parameters) {
   const std::vector<Kernel> kernels = TRY(bootable_kernels(host));
   const std::string running = host.line("/proc/sys/kernel/osrelease").value_or("");  // an image has no running kernel
   const std::string by_grub = next_of_grub(host, finding);
-  Json listed = Json::array();
-  bool running_bootable = false;
-  for (const Kernel& kernel : kernels) {
-    listed.push_back(facts_of(kernel, running));
-    finding.evidence.push_back({"/boot/vmlinuz-" + kernel.version, told(kernel)});
-    running_bootable = running_bootable || kernel.version == running;
-  }
+  for (const Kernel& kernel : kernels) finding.saw("/boot/vmlinuz-" + kernel.version, told(kernel));
   const auto chosen = std::ranges::find(kernels, by_grub, &Kernel::version);
   if (!by_grub.empty() && chosen == kernels.end())
     return fail(ErrorCode::not_found,
                 fmt::format("{} boots {} by default, which is not in /boot", kGrubConfig, by_grub), "Run update-grub.");
   const Kernel& next = by_grub.empty() ? kernels.back() : *chosen;
-  finding.facts = {{"kernels", std::move(listed)},
-                   {"running", running.empty() ? Json() : Json(running)},
-                   {"running_bootable", running.empty() ? Json() : Json(running_bootable)},
-                   {"newest", kernels.back().version},
-                   {"next", next.version},
-                   {"next_source", by_grub.empty() ? "the newest in /boot" : std::string(kGrubConfig)}};
+  finding.facts = {{"running", or_null(running)}, {"next", next.version}};
   const bool had = !running.empty() && !kernel_of(host, running).nvidia.empty();
   judge(finding, next, by_grub.empty() ? "the newest" : "the default of GRUB", had);
   if (finding.verdict == Verdict::pass) tell_held_back(host, kernels, next, finding);
   if (finding.verdict == Verdict::pass && parameters.value("stays", false)) judge_updates(host, finding);
-  if (!running.empty() && !running_bootable)
+  if (!running.empty() && std::ranges::find(kernels, running, &Kernel::version) == kernels.end())
     finding.summary += fmt::format("; {} is running and no longer in /boot", running);
   return finding;
 }
 
 }  // namespace
 
-extern const Probe kBootableKernels;
-const Probe kBootableKernels = {
+extern const Probe kBootableKernels = {
     .id = "bootable-kernels",
     .asserts = "the kernel that boots next has a module nvidia, or headers to build the first one",
     .parameters = kParameters,

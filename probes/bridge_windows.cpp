@@ -7,6 +7,7 @@
 // /proc/iomem and the kernel's log (as root). Reference: PCI-to-PCI Bridge Architecture Specification, 3.2.5;
 // drivers/pci/setup-bus.c.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <map>
@@ -16,8 +17,6 @@
 
 namespace p2pd {
 namespace {
-
-constexpr std::uint64_t kAbove4G = std::uint64_t{1} << 32;
 
 /// Bridge above a GPU.
 struct Bridge {
@@ -92,17 +91,11 @@ void ask_kernel(Bridge& bridge, const Rooms& rooms) {
 }
 
 nlohmann::json facts_of(const Bridge& bridge) {
-  const PciRange window = prefetchable_window(*bridge.port);
-  auto gpus = nlohmann::json::array();
-  for (const Bar1* gpu : bridge.gpus) gpus.push_back(gpu->gpu->address);
   return {{"address", bridge.port->address},
-          {"window_bytes", window.length},
-          {"above_4g", window.length > 0 && window.first >= kAbove4G},
+          {"window_bytes", prefetchable_window(*bridge.port).length},
           {"needed_bytes", bridge.needed_bytes},
-          {"all_below_readable", bridge.counted},
           {"holds", bridge.holds},
-          {"moves", bridge.moves},
-          {"gpus", std::move(gpus)}};
+          {"moves", bridge.moves}};
 }
 
 std::string size_of(const Bridge& bridge) {
@@ -112,10 +105,10 @@ std::string size_of(const Bridge& bridge) {
 
 /// "0000:00:01.0 lets 288 MiB through, 32800 MiB are needed; ..." for bridges that neither hold nor move.
 std::string too_small(const std::vector<Bridge>& bridges) {
-  std::string out;
+  std::vector<std::string> sizes;
   for (const Bridge& bridge : bridges)
-    if (!bridge.holds && !bridge.moves) out += (out.empty() ? "" : "; ") + size_of(bridge);
-  return out;
+    if (!bridge.holds && !bridge.moves) sizes.push_back(size_of(bridge));
+  return fmt::format("{}", fmt::join(sizes, "; "));
 }
 
 /// Judges bridges of which `small` are listed as too small.
@@ -149,52 +142,45 @@ void judge(Finding& finding, const std::vector<Bridge>& bridges, const Rooms& ro
       if (gpu->must_grow() && gpu->range->length == 0) without = gpu;
   if (!small.empty()) return judge_small(finding, small, rooms);
   if (without != nullptr) {
-    finding.verdict = Verdict::fail;
-    finding.summary = fmt::format("BAR1 of {} has no address, and its bus has room", without->gpu->address);
-    finding.next = "Boot with \"pci=realloc\", so that Linux looks for an address where the firmware found none.";
+    finding.set(Verdict::fail, fmt::format("BAR1 of {} has no address, and its bus has room", without->gpu->address),
+                "Boot with \"pci=realloc\", so that Linux looks for an address where the firmware found none.");
   } else if (uncounted != bridges.end()) {
-    finding.summary = fmt::format("the functions in the window of {} are not readable", uncounted->port->address);
-    finding.next = "Run p2pctl doctor as root, on a machine or record with sysfs.";
+    finding.set(Verdict::unknown,
+                fmt::format("the functions in the window of {} are not readable", uncounted->port->address),
+                "Run p2pctl doctor as root, on a machine or record with sysfs.");
   } else {
-    finding.verdict = Verdict::pass;
-    finding.summary =
-        fmt::format("all {} bridges above the GPUs let BAR1 through at the size that it can have", bridges.size());
+    finding.set(
+        Verdict::pass,
+        fmt::format("all {} bridges above the GPUs let BAR1 through at the size that it can have", bridges.size()));
     if (moving > 0) finding.summary += fmt::format("; Linux recreates {} of them when the driver resizes it", moving);
   }
 }
 
 Result<Finding> check(const Host& host, const Parameters&) {
   const std::vector<PciDevice> devices = TRY(pci_devices(host));
-  const std::vector<Bar1> gpus = TRY(bar1_of_gpus(host, devices));
+  const std::vector<Bar1> gpus = bar1_of_gpus(host, devices);
   std::vector<Bridge> bridges = bridges_above(gpus);
-  Finding finding;
-  finding.facts["bridges"] = nlohmann::json::array();
-  const std::vector<Bar1Room> found = tried_rooms_for_bar1(host, gpus);
+  if (bridges.empty())
+    return not_applicable(gpus.empty()
+                              ? "no NVIDIA GPU on the PCI bus"
+                              : "no bridge above a GPU is visible here: a virtual machine has them on its host");
+  const std::vector<Bar1Room> found = rooms_for_bar1(host, gpus);
   Rooms rooms;
   for (std::size_t i = 0; i < gpus.size(); ++i) rooms[gpus[i].gpu] = found[i];
+  Finding finding;
   for (Bridge& bridge : bridges) {
     look_below(host, devices, bridge);
     ask_kernel(bridge, rooms);
-  }
-  for (const Bridge& bridge : bridges) {
     finding.facts["bridges"].push_back(facts_of(bridge));
-    finding.evidence.push_back(
-        {pci_source(host) + ", registers 0x24 to 0x2f of " + bridge.port->address, size_of(bridge)});
+    finding.saw(pci_source(host) + ", registers 0x24 to 0x2f of " + bridge.port->address, size_of(bridge));
   }
-  if (bridges.empty()) {
-    finding.verdict = Verdict::not_applicable;
-    finding.summary = gpus.empty() ? "no NVIDIA GPU on the PCI bus"
-                                   : "no bridge above a GPU is visible here: a virtual machine has them on its host";
-  } else {
-    judge(finding, bridges, rooms);
-  }
+  judge(finding, bridges, rooms);
   return finding;
 }
 
 }  // namespace
 
-extern const Probe kBridgeWindows;
-const Probe kBridgeWindows = {
+extern const Probe kBridgeWindows = {
     .id = "bridge-windows",
     .asserts = "the bridges above every GPU let BAR1 through at the size that covers its VRAM",
     .check = check,

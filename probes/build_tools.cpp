@@ -5,8 +5,6 @@
 // The check driver-catalogue reports whether the driver's source fits a kernel.
 // Reads /lib/modules, /boot/config-*, /proc/version, names in /usr/bin.
 // Reference: README.md and kernel-open/Makefile of NVIDIA open-gpu-kernel-modules; dkms(8).
-#include "machine/modules/build_tools.hpp"
-
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -23,35 +21,27 @@ constexpr Parameter kParameters[] = {
     kUserspaceParameter};
 
 Result<Finding> check(const Host& host, const Parameters& parameters) {
+  if (!TRY(needs_built_driver(host))) return not_applicable("no GPU that needs a driver built here");
   Finding finding;
-  if (!TRY(needs_built_driver(host))) {
-    finding.verdict = Verdict::not_applicable;
-    finding.summary = "no GPU that needs a driver built here";
-    return finding;
-  }
   const BuildTools tools = TRY(build_tools(host, !keeps_packages(parameters)));
   finding.facts = tools.facts;
   finding.evidence = tools.evidence;
-  if (!tools.lacking.empty()) {
-    finding.verdict = Verdict::fail;
-    finding.summary = fmt::format("a driver build lacks {}", fmt::join(tools.lacking, ", "));
-    finding.next = fmt::format(
-        "{} {}", distribution(host).uses_apt ? "apt-get install" : "Install the equivalents of these Debian packages:",
-        fmt::join(tools.packages, " "));
-  } else if (!tools.unclear.empty()) {
-    finding.verdict = Verdict::unknown;
-    finding.summary = fmt::format("not known: {}", fmt::join(tools.unclear, ", "));
-  } else {
-    finding.verdict = Verdict::pass;
-    finding.summary = "headers, compiler and tools for a driver build are installed";
-  }
+  if (!tools.lacking.empty())
+    finding.set(Verdict::fail, fmt::format("a driver build lacks {}", fmt::join(tools.lacking, ", ")),
+                fmt::format("{} {}",
+                            distribution(host).uses_apt ? "apt-get install"
+                                                        : "Install the equivalents of these Debian packages:",
+                            fmt::join(tools.packages, " ")));
+  else if (!tools.unclear.empty())
+    finding.set(Verdict::unknown, fmt::format("not known: {}", fmt::join(tools.unclear, ", ")));
+  else
+    finding.set(Verdict::pass, "headers, compiler and tools for a driver build are installed");
   return finding;
 }
 
 }  // namespace
 
-extern const Probe kBuildTools;
-const Probe kBuildTools = {
+extern const Probe kBuildTools = {
     .id = "build-tools",
     .asserts = "headers, compiler and tools to build a driver for the running and the newest kernel are installed",
     .parameters = kParameters,

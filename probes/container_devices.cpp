@@ -14,13 +14,6 @@
 namespace p2pd {
 namespace {
 
-Finding not_applicable(std::string summary) {
-  Finding finding;
-  finding.verdict = Verdict::not_applicable;
-  finding.summary = std::move(summary);
-  return finding;
-}
-
 Result<Finding> check(const Host& host, const Parameters&) {
   const std::vector<std::string> files = cdi_files(host);
   const std::string asks = asks_for_cdi(host);
@@ -29,29 +22,26 @@ Result<Finding> check(const Host& host, const Parameters&) {
   const std::string installed = TRY(installed_libcuda(host));
   if (installed.empty()) return not_applicable("no libcuda is installed for containers to use");
   Finding finding;
-  finding.facts = {{"installed", installed}, {"specifications", nlohmann::json::array()}};
-  finding.evidence.push_back({"libcuda.so.1", installed});
+  finding.set(Verdict::pass, "containers use the libraries of " + installed);
+  finding.facts = {{"installed", installed}};
+  finding.saw("libcuda.so.1", installed);
   if (files.empty()) {
-    finding.summary = asks + " asks for CDI, and there is no specification";
-    finding.evidence.push_back({asks, "asks for CDI"});
+    finding.set(Verdict::fail, asks + " asks for CDI, and there is no specification");
+    finding.saw(asks, "asks for CDI");
   }
   for (const std::string& file : files) {
     const std::set<std::string> versions = parse_cdi(TRY(host.files().read(file))).versions;
-    finding.facts["specifications"].push_back({{"file", file}, {"versions", versions}});
     const std::string names = versions.empty() ? "no driver" : fmt::format("{}", fmt::join(versions, " and "));
-    finding.evidence.push_back({file, names});
-    if (versions != std::set{installed} && finding.summary.empty())
-      finding.summary = fmt::format("{} names {}; the installed driver is {}", file, names, installed);
+    finding.saw(file, names);
+    if (versions != std::set{installed} && finding.verdict == Verdict::pass)
+      finding.set(Verdict::fail, fmt::format("{} names {}; the installed driver is {}", file, names, installed));
   }
-  finding.verdict = finding.summary.empty() ? Verdict::pass : Verdict::fail;
-  if (finding.summary.empty()) finding.summary = "containers use the libraries of " + installed;
   return finding;
 }
 
 }  // namespace
 
-extern const Probe kContainerDevices;
-const Probe kContainerDevices = {
+extern const Probe kContainerDevices = {
     .id = "container-devices",
     .asserts = "the CDI specifications are of the installed driver's version",
     .check = check,

@@ -14,28 +14,23 @@ namespace {
 
 Result<Finding> check(const Host& host, const Parameters& parameters) {
   const std::string nvcc = cuda_folder(parameters) + "/bin/nvcc";
-  const Result<std::string> found = cuda_host_compiler(host, parameters);
-  const std::string compiler = found.value_or("");
-  const std::string lacking = lacking_cuda_toolkit(host, parameters, compiler);
+  const Result<std::string> compiler = cuda_host_compiler(host, parameters);
   Finding finding;
-  finding.facts = {{"nvcc", host.has_program(nvcc) ? nlohmann::json(nvcc) : nlohmann::json()},
-                   {"profile", host.files().exists(kCudaProfile)},
-                   {"host_compiler", compiler.empty() ? nlohmann::json() : nlohmann::json(compiler)}};
-  finding.evidence.push_back({nvcc, host.has_program(nvcc) ? "there" : "not there"});
-  finding.evidence.push_back({std::string(kCudaProfile), host.files().exists(kCudaProfile) ? "there" : "not there"});
-  finding.verdict = lacking.empty() && found ? Verdict::pass : Verdict::fail;
-  finding.summary = lacking.empty() ? nvcc + " is installed, and on the PATH" : lacking;
-  if (!found) {
-    finding.summary = found.error().message;
-    finding.next = found.error().next;
-  }
+  finding.facts = {{"host_compiler", or_null(compiler.value_or(""))}};
+  finding.saw(nvcc, host.has_program(nvcc) ? "there" : "not there");
+  finding.saw(kCudaProfile, host.files().exists(kCudaProfile) ? "there" : "not there");
+  if (!compiler)
+    finding.set(Verdict::fail, compiler.error().message, compiler.error().next);
+  else if (std::string lacking = lacking_cuda_toolkit(host, parameters, *compiler); !lacking.empty())
+    finding.set(Verdict::fail, std::move(lacking));
+  else
+    finding.set(Verdict::pass, nvcc + " is installed, and on the PATH");
   return finding;
 }
 
 }  // namespace
 
-extern const Probe kCudaToolkit;
-const Probe kCudaToolkit = {
+extern const Probe kCudaToolkit = {
     .id = "cuda-toolkit",
     .asserts = "the CUDA toolkit of `version` is installed, and on the PATH",
     .parameters = kCudaParameters,

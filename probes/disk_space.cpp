@@ -11,14 +11,13 @@
 
 #include "base/probe.hpp"
 #include "base/recorded.hpp"
+#include "base/units.hpp"
 #include "machine/boot/mounts.hpp"
 #include "machine/hardware/gpus.hpp"
 #include "machine/modules/initramfs.hpp"
 
 namespace p2pd {
 namespace {
-
-constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
 
 constexpr std::uint64_t kUsrBytes = 2048 * kMiB;  // userspace and sources
 constexpr std::uint64_t kVarBytes =
@@ -75,7 +74,7 @@ Survey survey_room(const Host& host, Finding& finding) {
       continue;
     }
     fact = *free;
-    finding.evidence.push_back({path, fmt::format("{} MiB free", *free / kMiB)});
+    finding.saw(path, fmt::format("{} MiB free", *free / kMiB));
     Room& room = rooms[file_system_of(host, path)];
     room.paths += (room.paths.empty() ? "" : ", ") + path;
     room.wanted_bytes += bytes;
@@ -89,30 +88,22 @@ Survey survey_room(const Host& host, Finding& finding) {
 }
 
 Result<Finding> check(const Host& host, const Parameters&) {
+  if (!TRY(needs_built_driver(host))) return not_applicable("no GPU that needs a driver built here");
   Finding finding;
-  if (!TRY(needs_built_driver(host))) {
-    finding.verdict = Verdict::not_applicable;
-    finding.summary = "no GPU that needs a driver built here";
-    return finding;
-  }
-  finding.facts = {{"free_bytes", nlohmann::json::object()}};
   const Survey survey = survey_room(host, finding);
-  finding.verdict = !survey.lacking.empty()   ? Verdict::fail
-                    : !survey.unclear.empty() ? Verdict::unknown
-                                              : Verdict::pass;
-  finding.summary = !survey.lacking.empty() ? fmt::format("{}", fmt::join(survey.lacking, "; "))
-                    : !survey.unclear.empty()
-                        ? fmt::format("free space is not known: {}", fmt::join(survey.unclear, ", "))
-                        : "there is room for a driver and its build";
   if (!survey.lacking.empty())
-    finding.next = "Make room: old kernels and the package cache (apt-get clean) are the usual places.";
+    finding.set(Verdict::fail, fmt::format("{}", fmt::join(survey.lacking, "; ")),
+                "Make room: old kernels and the package cache (apt-get clean) are the usual places.");
+  else if (!survey.unclear.empty())
+    finding.set(Verdict::unknown, fmt::format("free space is not known: {}", fmt::join(survey.unclear, ", ")));
+  else
+    finding.set(Verdict::pass, "there is room for a driver and its build");
   return finding;
 }
 
 }  // namespace
 
-extern const Probe kDiskSpace;
-const Probe kDiskSpace = {
+extern const Probe kDiskSpace = {
     .id = "disk-space",
     .asserts = "/usr, /var and /boot have room for a driver and its build",
     .check = check,

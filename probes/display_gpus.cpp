@@ -15,11 +15,10 @@
 
 #include "base/probe.hpp"
 #include "machine/catalogue/staging.hpp"
+#include "machine/driver/driver_options.hpp"
 #include "machine/driver/machine.hpp"
 #include "machine/driver/registry_keys.hpp"
-#include "machine/driver/stock_p2p.hpp"
 #include "machine/hardware/bar1.hpp"
-#include "machine/hardware/console.hpp"
 #include "machine/hardware/pci.hpp"
 #include "machine/modules/loaded_modules.hpp"
 
@@ -27,7 +26,6 @@ namespace p2pd {
 namespace {
 
 constexpr std::string_view kDrm = "/sys/class/drm/";
-constexpr std::string_view kFramebuffers = "/sys/class/graphics/";
 constexpr std::uint32_t k3dController = 0x0302;  // has no outputs
 constexpr int kAligned = 580;                    // driver that aligns BAR1's mapping beside a console
 
@@ -85,7 +83,7 @@ int driver_major(const Host& host, const Parameters& parameters) {
 Result<std::vector<Gpu>> look_at_gpus(const Host& host, const std::vector<PciDevice>& devices, int driver) {
   const auto shown = TRY(outputs(host));
   std::vector<Gpu> gpus;
-  for (const Bar1& bar : TRY(bar1_of_gpus(host, devices))) {
+  for (const Bar1& bar : bar1_of_gpus(host, devices)) {
     Gpu gpu;
     gpu.address = bar.gpu->address;
     gpu.needed = bar.carries_p2p();
@@ -109,17 +107,6 @@ Result<bool> modeset_in_use(const Host& host) {
   if (!modules) return tl::unexpected(modules.error());
   const auto found = std::ranges::find(*modules, "nvidia_modeset", &LoadedModule::name);
   return found != modules->end() && found->other_references().value_or(1) > 0;
-}
-
-nlohmann::json facts_of(const Gpu& gpu) {
-  nlohmann::json shown = nlohmann::json::array();
-  for (const Output& output : gpu.outputs)
-    shown.push_back({{"name", output.name}, {"status", output.status}, {"enabled", output.enabled}});
-  return {{"address", gpu.address},
-          {"needed", gpu.needed},
-          {"boot_vga", gpu.boot_vga},
-          {"outputs", std::move(shown)},
-          {"firmware_console", gpu.console.empty() ? nlohmann::json(nullptr) : nlohmann::json(gpu.console)}};
 }
 
 struct Words {
@@ -157,27 +144,23 @@ void judge(Finding& finding, const std::vector<Gpu>& gpus, bool display_engine_i
   const Words words = words_of(gpus);
   if (!words.taken.empty()) {
     std::vector<std::string> taken;
-    for (const auto& [address, by] : words.taken) taken.push_back(fmt::format("{} {}", address, by));
-    finding.verdict = Verdict::fail;
-    for (const auto& [address, by] : words.taken)
+    for (const auto& [address, by] : words.taken) {
+      taken.push_back(fmt::format("{} {}", address, by));
       finding.in_the_way[address] = fmt::format(
           "it {}: P2P with it may copy garbage, whatever the driver says. Without that it would take part.", by);
-    finding.summary = fmt::format("{}: P2P with it may copy garbage", fmt::join(taken, "; "));
-    finding.next =
-        "Plug the monitor into the board's own graphics, make that the primary display in the firmware setup (BIOS), "
-        "and power off and on.";
-    return;
+    }
+    finding.set(Verdict::fail, fmt::format("{}: P2P with it may copy garbage", fmt::join(taken, "; ")),
+                "Plug the monitor into the board's own graphics, make that the primary display in the firmware setup "
+                "(BIOS), and power off and on.");
+  } else if (!words.hidden.empty() && display_engine_in_use) {
+    finding.set(Verdict::unknown,
+                fmt::format("nvidia-drm shows no outputs of {}, and something uses nvidia_modeset: a display server?",
+                            fmt::join(words.hidden, ", ")),
+                "systemctl stop display-manager, or set \"options nvidia-drm modeset=1\" so that outputs are shown.");
+  } else {
+    finding.set(Verdict::pass, fmt::format("no display is connected to a GPU that does P2P{}{}",
+                                           words.facts.empty() ? "" : "; ", fmt::join(words.facts, "; ")));
   }
-  if (!words.hidden.empty() && display_engine_in_use) {
-    finding.summary =
-        fmt::format("nvidia-drm shows no outputs of {}, and something uses nvidia_modeset: a display server?",
-                    fmt::join(words.hidden, ", "));
-    finding.next = "systemctl stop display-manager, or set \"options nvidia-drm modeset=1\" so that outputs are shown.";
-    return;
-  }
-  finding.verdict = Verdict::pass;
-  finding.summary = fmt::format("no display is connected to a GPU that does P2P{}{}", words.facts.empty() ? "" : "; ",
-                                fmt::join(words.facts, "; "));
 }
 
 constexpr Parameter kParameters[] = {kNextEntryParameter};
@@ -185,25 +168,18 @@ constexpr Parameter kParameters[] = {kNextEntryParameter};
 Result<Finding> check(const Host& host, const Parameters& parameters) {
   const std::vector<PciDevice> devices = TRY(pci_devices(host));
   const std::vector<Gpu> gpus = TRY(look_at_gpus(host, devices, driver_major(host, parameters)));
+  if (gpus.empty()) return not_applicable("no NVIDIA GPU");
   Finding finding;
-  finding.facts = {{"gpus", nlohmann::json::array()}};
   for (const Gpu& gpu : gpus) {
-    finding.facts["gpus"].push_back(facts_of(gpu));
     for (const Output& output : gpu.outputs)
-      finding.evidence.push_back({std::string(kDrm) + output.name, output.status + ", " + output.enabled});
-    if (gpu.outputs.empty()) {
-      finding.evidence.push_back({std::string(kDrm), fmt::format("{} of driver {} shows no outputs{}", gpu.address,
-                                                                 gpu.driver.empty() ? "none" : gpu.driver,
-                                                                 gpu.no_outputs ? "; its class has none" : "")});
-    }
-    if (gpu.boot_vga) finding.evidence.push_back({"/sys/bus/pci/devices/" + gpu.address + "/boot_vga", "1"});
+      finding.saw(std::string(kDrm) + output.name, output.status + ", " + output.enabled);
+    if (gpu.outputs.empty())
+      finding.saw(
+          kDrm, fmt::format("{} of driver {} shows no outputs{}", gpu.address, gpu.driver.empty() ? "none" : gpu.driver,
+                            gpu.no_outputs ? "; its class has none" : ""));
+    if (gpu.boot_vga) finding.saw("/sys/bus/pci/devices/" + gpu.address + "/boot_vga", "1");
     if (!gpu.console.empty())
-      finding.evidence.push_back({fmt::format("{}fb*/name, {}", kFramebuffers, kBootParameters), gpu.console});
-  }
-  if (gpus.empty()) {
-    finding.verdict = Verdict::not_applicable;
-    finding.summary = "no NVIDIA GPU";
-    return finding;
+      finding.saw(fmt::format("/sys/class/graphics/fb*/name, {}", kBootParameters), gpu.console);
   }
   judge(finding, gpus, TRY(modeset_in_use(host)));
   return finding;
@@ -211,8 +187,7 @@ Result<Finding> check(const Host& host, const Parameters& parameters) {
 
 }  // namespace
 
-extern const Probe kDisplayGpus;
-const Probe kDisplayGpus = {
+extern const Probe kDisplayGpus = {
     .id = "display-gpus",
     .asserts = "no GPU that does P2P drives a display or carries the firmware's console",
     .parameters = kParameters,

@@ -10,7 +10,7 @@
 
 #include "base/probe.hpp"
 #include "machine/catalogue/staging.hpp"
-#include "machine/modules/mirrored_build.hpp"
+#include "machine/modules/module_build.hpp"
 
 namespace p2pd {
 namespace {
@@ -19,10 +19,8 @@ constexpr Parameter kParameters[] = {kEntryParameter};
 
 Finding not_built(const CatalogueEntry& entry, const Error& error) {
   Finding finding;
-  finding.verdict = Verdict::fail;
-  finding.summary = fmt::format("{} cannot be built yet: {}", entry.id, error.message);
-  finding.facts = {{"entry", entry.id}, {"builds", nlohmann::json::array()}};
-  finding.next = error.next;
+  finding.set(Verdict::fail, fmt::format("{} cannot be built yet: {}", entry.id, error.message), error.next);
+  finding.facts = {{"entry", entry.id}};
   return finding;
 }
 
@@ -34,32 +32,26 @@ Result<Finding> check(const Host& host, const Parameters& parameters) {
   if (!builds && can_be_made(builds.error())) return not_built(entry, builds.error());
   if (!builds) return Failure(builds.error());
   Finding finding;
-  finding.facts = {{"entry", entry.id}, {"builds", nlohmann::json::array()}};
+  finding.facts = {{"entry", entry.id}};
   std::vector<std::string> lacking, there;
   for (const ModuleBuild& build : *builds) {
     const auto record = check_build(host, build);
     if (!record && !can_be_made(record.error())) return Failure(record.error());
     (record ? there : lacking).push_back(build.target.release);
-    finding.facts["builds"].push_back({{"kernel", build.target.release},
-                                       {"directory", build.directory},
-                                       {"rules", build.rules},
-                                       {"built", record.has_value()},
-                                       {"modules", record ? record->at("modules") : nlohmann::json()}});
-    finding.evidence.push_back({build.directory, record ? "five modules, as they were built" : record.error().message});
-    if (!record || !record->contains("mirror")) continue;
-    finding.facts["builds"].back()["mirror"] = record->at("mirror");
-    finding.evidence.push_back({build.directory, origin_of(*record)});
+    finding.facts["builds"].push_back(
+        {{"kernel", build.target.release}, {"rules", build.rules}, {"built", record.has_value()}});
+    finding.saw(build.directory, record ? "five modules, as they were built" : record.error().message);
+    if (record && record->contains("mirror")) finding.saw(build.directory, origin_of(*record));
   }
-  finding.verdict = lacking.empty() ? Verdict::pass : Verdict::fail;
-  finding.summary = fmt::format("modules of {} are {}built for {}", entry.id, lacking.empty() ? "" : "not ",
-                                fmt::join(lacking.empty() ? there : lacking, ", "));
+  finding.set(lacking.empty() ? Verdict::pass : Verdict::fail,
+              fmt::format("modules of {} are {}built for {}", entry.id, lacking.empty() ? "" : "not ",
+                          fmt::join(lacking.empty() ? there : lacking, ", ")));
   return finding;
 }
 
 }  // namespace
 
-extern const Probe kDriverBuild;
-const Probe kDriverBuild = {
+extern const Probe kDriverBuild = {
     .id = "driver-build",
     .asserts = "the entry's modules are built for every bootable kernel that has headers",
     .parameters = kParameters,

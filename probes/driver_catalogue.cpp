@@ -15,35 +15,20 @@
 namespace p2pd {
 namespace {
 
-nlohmann::json or_null(const auto& value) { return value ? nlohmann::json(*value) : nlohmann::json(nullptr); }
-
 nlohmann::json facts_of(const Machine& machine, const Choice& choice) {
-  nlohmann::json facts = {
-      {"entry", nullptr},
-      {"cause", choice.cause},
-      {"already_p2p", choice.already_p2p},
-      {"questions", choice.questions},
-      {"notes", choice.notes},
-      {"driver_version", machine.driver_version},
-      {"distribution", {{"id", machine.distribution.id}, {"version", machine.distribution.version}}},
-      {"gcc_installed", machine.gcc_installed}};
+  nlohmann::json facts = {{"entry", nullptr},
+                          {"cause", choice.cause},
+                          {"notes", choice.notes},
+                          {"gpus", nlohmann::json::array()},
+                          {"kernels", nlohmann::json::array()}};
   if (choice.entry != nullptr) facts["entry"] = choice.entry->id;
-  for (const char* key : {"gpus", "kernels"}) facts[key] = nlohmann::json::array();
   for (const Machine::Gpu& gpu : machine.gpus)
-    facts["gpus"].push_back({{"address", gpu.address},
-                             {"id", gpu.id},
-                             {"architecture", gpu.model ? nlohmann::json(gpu.model->architecture) : nlohmann::json()},
-                             {"vram_told_bytes", or_null(gpu.vram_bytes)},
-                             {"bar1_bytes", or_null(gpu.bar1_bytes)},
-                             {"bar1_most_bytes", or_null(gpu.bar1_most_bytes)}});
+    facts["gpus"].push_back(
+        {{"address", gpu.address}, {"architecture", or_null(gpu.model ? gpu.model->architecture : "")}});
   for (const Machine::Target& kernel : machine.kernels)
-    facts["kernels"].push_back(
-        {{"release", kernel.release},
-         {"running", kernel.running},
-         {"compiler", kernel.compiler ? nlohmann::json(kernel.compiler->text()) : nlohmann::json()},
-         {"compat_rules", kernel.rules}});
+    facts["kernels"].push_back({{"release", kernel.release}, {"compat_rules", kernel.rules}});
   facts["entries"] = nlohmann::json::object();  // "p2pctl catalogue" has the reasons
-  for (const EntryVerdict& row : choice.table) facts["entries"][row.entry] = to_string(row.fit);
+  for (const EntryVerdict& row : choice.table) facts["entries"][row.entry->id] = to_string(row.fit);
   return facts;
 }
 
@@ -52,30 +37,24 @@ Result<Finding> check(const Host& host, const Parameters&) {
   const Machine machine = TRY(machine_of(host, all));
   const Choice choice = choose_driver(all, machine);
   Finding finding;
-  finding.summary = choice.summary;
-  finding.next = choice.next;
   finding.facts = facts_of(machine, choice);
-  finding.evidence.push_back({pci_source(host), fmt::format("{} NVIDIA GPUs", machine.gpus.size())});
+  finding.saw(pci_source(host), fmt::format("{} NVIDIA GPUs", machine.gpus.size()));
   for (const Machine::Target& kernel : machine.kernels)
-    finding.evidence.push_back(
-        {kernel.running ? "/proc/sys/kernel/osrelease" : "/boot/vmlinuz-" + kernel.release, kernel.release});
-  if (!machine.driver_version.empty()) finding.evidence.push_back({std::string(kLoadedDriver), machine.driver_version});
-  if (choice.entry == nullptr && !choice.already_p2p) {
-    finding.verdict = machine.gpus.empty() ? Verdict::not_applicable : Verdict::fail;
-  } else if (choice.questions.empty()) {
-    finding.verdict = Verdict::pass;
-  } else {
-    finding.verdict = Verdict::unknown;
-    finding.summary = fmt::format("{}, as far as is known: {}", choice.summary, choice.questions.front());
-    finding.next = "Run p2pctl doctor as root; install kernel headers where they are missing.";
-  }
+    finding.saw(kernel.running ? "/proc/sys/kernel/osrelease" : "/boot/vmlinuz-" + kernel.release, kernel.release);
+  if (!machine.driver_version.empty()) finding.saw(kLoadedDriver, machine.driver_version);
+  if (choice.entry == nullptr && !choice.already_p2p)
+    finding.set(machine.gpus.empty() ? Verdict::not_applicable : Verdict::fail, choice.summary, choice.next);
+  else if (choice.questions.empty())
+    finding.set(Verdict::pass, choice.summary, choice.next);
+  else
+    finding.set(Verdict::unknown, fmt::format("{}, as far as is known: {}", choice.summary, choice.questions.front()),
+                "Run p2pctl doctor as root; install kernel headers where they are missing.");
   return finding;
 }
 
 }  // namespace
 
-extern const Probe kDriverCatalogue;
-const Probe kDriverCatalogue = {
+extern const Probe kDriverCatalogue = {
     .id = "driver-catalogue",
     .asserts = "an allowed driver build fits the GPUs and every bootable kernel, or the driver gives P2P already",
     .check = check,

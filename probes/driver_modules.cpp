@@ -25,19 +25,18 @@ Result<Finding> check(const Host& host, const Parameters& parameters) {
   const CatalogueEntry entry = TRY(staged_entry(TRY(catalogue(host)), parameters));
   const std::vector<BuildTarget> kernels = TRY(build_targets(host));
   Finding finding;
-  finding.facts = {{"entry", entry.id}, {"kernels", nlohmann::json::array()}};
+  finding.facts = {{"entry", entry.id}};
   std::vector<std::string> lacking, there;
   bool refused = false;
   for (const BuildTarget& kernel : kernels) {
     const std::string& release = kernel.release;
     const InstalledModules found = TRY(installed_modules(host, entry, release, by_dkms(parameters)));
     const bool installed = found.lacking.empty();
-    finding.facts["kernels"].push_back(
-        {{"kernel", release}, {"modules", found.files}, {"foreign", found.foreign}, {"installed", installed}});
+    finding.facts["kernels"].push_back({{"kernel", release}, {"installed", installed}});
     const std::string as_built = found.by_build_id
                                      ? "the modules as built"
                                      : fmt::format("the modules as built, by srcversion, {}", kWeakerSign);
-    finding.evidence.push_back({"/lib/modules/" + release + "/modules.dep", installed ? as_built : found.lacking});
+    finding.saw("/lib/modules/" + release + "/modules.dep", installed ? as_built : found.lacking);
     const bool matters = kernel.has_headers || kernel.running || release == kernels.back().release;
     if (installed) there.push_back(release);
     if (!installed && matters) lacking.push_back(found.lacking);
@@ -46,21 +45,18 @@ Result<Finding> check(const Host& host, const Parameters& parameters) {
   if (const std::string file = by_dkms(parameters) ? "" : TRY(missing_place_file(host));
       !file.empty() && lacking.empty())
     lacking.push_back(fmt::format("{} differs from the file that p2pd wrote", file));
-  finding.verdict = lacking.empty() ? Verdict::pass : Verdict::fail;
-  finding.summary = lacking.empty()
-                        ? fmt::format("modprobe loads the modules of {} on {}", entry.id, fmt::join(there, ", "))
-                        : fmt::format("modules of {} are not installed: {}", entry.id, fmt::join(lacking, "; "));
-  if (refused)
-    finding.next = "\"p2pctl apply\" signs them with this machine's key and installs them again.";
-  else if (!lacking.empty())
-    finding.next = "\"p2pctl catalogue\" shows the kernels that they fit; remove the packages of the others.";
+  if (lacking.empty())
+    finding.set(Verdict::pass, fmt::format("modprobe loads the modules of {} on {}", entry.id, fmt::join(there, ", ")));
+  else
+    finding.set(Verdict::fail, fmt::format("modules of {} are not installed: {}", entry.id, fmt::join(lacking, "; ")),
+                "\"p2pctl catalogue\" shows the kernels that they fit; remove the packages of the others.");
+  if (refused) finding.next = "\"p2pctl apply\" signs them with this machine's key and installs them again.";
   return finding;
 }
 
 }  // namespace
 
-extern const Probe kDriverModules;
-const Probe kDriverModules = {
+extern const Probe kDriverModules = {
     .id = "driver-modules",
     .asserts = "modprobe would load the entry's modules, as they were built, on every kernel that can boot",
     .parameters = kParameters,

@@ -10,16 +10,15 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <set>
 #include <sstream>
 
 #include "base/json_members.hpp"
 #include "base/probe.hpp"
 #include "base/signatures.hpp"
 #include "base/version.hpp"
+#include "machine/driver/driver_options.hpp"
 #include "machine/driver/machine.hpp"
 #include "machine/driver/registry_keys.hpp"
-#include "machine/driver/stock_p2p.hpp"
 #include "machine/hardware/bar1.hpp"
 #include "machine/hardware/driver_answer.hpp"
 #include "machine/hardware/nvidia_procfs.hpp"
@@ -106,14 +105,30 @@ Result<nlohmann::json> parse_matrix(const std::string& text, const std::vector<P
   return pairs;
 }
 
-/// True if the answer has the members that this file reads, with the right types.
-bool sound(const nlohmann::json& answer) {
-  const auto list = [&](const char* key) { return answer.contains(key) && answer[key].is_array(); };
-  if (!answer.is_object() || !list("gpus") || !list("pairs")) return false;
-  return std::ranges::all_of(answer["pairs"], [](const nlohmann::json& pair) {
-    return pair.is_object() && pair.contains("from") && pair["from"].is_string() && pair.contains("to") &&
-           pair["to"].is_string();
-  });
+/// Ordered pair of GPUs, and the driver's report on it.
+struct Pair {
+  std::string from, to;
+  std::string refusal;  ///< first code of its reads and writes that is not OK; empty: both are
+  bool nvlink = false;
+};
+
+/// Pairs of an answer; nothing if it is no list of pairs with addresses. A missing answer is "U"; nvidia-smi was asked
+/// for reads only.
+std::optional<std::vector<Pair>> pairs_of(const nlohmann::json& list) {
+  if (!list.is_array()) return std::nullopt;
+  std::vector<Pair> pairs;
+  for (const nlohmann::json& one : list) {
+    const nlohmann::json &from = field_of(one, "from"), &to = field_of(one, "to");
+    if (!from.is_string() || !to.is_string()) return std::nullopt;
+    Pair& pair = pairs.emplace_back(Pair{from, to, {}, field_of(one, "nvlink") == "OK"});
+    for (const char* way : {"read", "write"}) {
+      if (!one.contains(way) && std::string_view(way) == "write") continue;
+      const nlohmann::json& word = field_of(one, way);
+      const std::string code = code_of(word.is_string() ? word.get<std::string>() : "");
+      if (code != "OK" && pair.refusal.empty()) pair.refusal = code;
+    }
+  }
+  return pairs;
 }
 
 /// Error of a program without an answer of the driver's library; the next step depends on its output.
@@ -127,13 +142,13 @@ Failure no_answer(const std::string& message) {
 
 /// {"source", "gpus", "pairs"} from the program that answers; not_found if there is none.
 Result<nlohmann::json> ask_driver(const Host& host, const std::vector<PciDevice>& devices) {
-  const std::string question = driver_question().text();
   if (const auto answer = driver_answer(host)) {
-    if (sound(*answer) && !answer->contains("not_available"))
-      return nlohmann::json{{"source", question}, {"gpus", answer->at("gpus")}, {"pairs", answer->at("pairs")}};
-    const auto why = answer->is_object() ? answer->find("not_available") : answer->end();
-    return no_answer(question + ": " +
-                     (why != answer->end() && why->is_string() ? why->get<std::string>() : "no answer"));
+    const std::string question = driver_question().text();
+    const nlohmann::json &gpus = field_of(*answer, "gpus"), &pairs = field_of(*answer, "pairs");
+    if (gpus.is_array() && pairs_of(pairs) && !answer->contains("not_available"))
+      return nlohmann::json{{"source", question}, {"gpus", gpus}, {"pairs", pairs}};
+    const nlohmann::json& why = field_of(*answer, "not_available");
+    return no_answer(question + ": " + (why.is_string() ? why.get<std::string>() : "no answer"));
   } else if (answer.error().code != ErrorCode::not_found) {
     return tl::unexpected(answer.error());
   }
@@ -146,26 +161,14 @@ Result<nlohmann::json> ask_driver(const Host& host, const std::vector<PciDevice>
   return nlohmann::json{{"source", smi.text()}, {"gpus", nlohmann::json::array()}, {"pairs", pairs}};
 }
 
-/// First code of its reads and writes that is not OK; empty if all are OK. A missing answer is "U".
-std::string refusal(const nlohmann::json& pair) {
-  for (const char* way : {"read", "write"}) {
-    if (!pair.contains(way) && std::string_view(way) == "write") continue;  // nvidia-smi was asked for reads
-    std::string code = code_of(pair.contains(way) && pair[way].is_string() ? pair[way].get<std::string>() : "");
-    if (code != "OK") return code;
-  }
-  return {};
-}
-
 /// Members of `gpus` without an answer. None if answers have no addresses.
-std::vector<std::string> not_driven(const std::vector<std::string>& gpus, const nlohmann::json& facts) {
-  std::set<std::string> answered;
-  for (const nlohmann::json& gpu : facts["gpus"])
-    if (gpu.is_object() && gpu.contains("address") && gpu["address"].is_string())
-      answered.insert(gpu["address"].get<std::string>());
-  for (const nlohmann::json& pair : facts["pairs"]) answered.insert(pair["from"].get<std::string>());
+std::vector<std::string> not_driven(const std::vector<std::string>& gpus, const nlohmann::json& told,
+                                    const std::vector<Pair>& pairs) {
   std::vector<std::string> missing;
   for (const std::string& gpu : gpus)
-    if (!answered.contains(gpu)) missing.push_back(gpu);
+    if (std::ranges::none_of(told, [&](const nlohmann::json& one) { return field_of(one, "address") == gpu; }) &&
+        std::ranges::find(pairs, gpu, &Pair::from) == pairs.end())
+      missing.push_back(gpu);
   return missing.size() == gpus.size() ? std::vector<std::string>() : missing;
 }
 
@@ -185,20 +188,21 @@ void judge_absence(const Host& host, Finding& finding, const std::vector<std::st
           ? ""
           : fmt::format("; else leave it out: \"gpus: {{exclude: [\"{}\"]}}\" in /etc/p2pd/p2pd.yaml",
                         fmt::join(missing, "\", \""));
-  finding.verdict = given ? Verdict::unknown : Verdict::fail;
-  finding.summary = fmt::format(
-      "the driver answers for {} of {} ordered pairs: it does not drive {}", answered, expected,
-      missing.empty() ? fmt::format("all {} GPUs", gpus.size()) : fmt::format("{}", fmt::join(named, ", ")));
+  const std::string summary =
+      fmt::format("the driver answers for {} of {} ordered pairs: it does not drive ", answered, expected);
   if (missing.empty())
-    finding.next =
-        "Run nvidia-smi to see which is missing, then look at its driver (check gpu-inventory) and the kernel log.";
+    finding.set(
+        Verdict::fail, fmt::format("{}all {} GPUs", summary, gpus.size()),
+        "Run nvidia-smi to see which is missing, then look at its driver (check gpu-inventory) and the kernel log.");
   else if (given)
-    finding.next =
+    finding.set(
+        Verdict::unknown, fmt::format("{}{}", summary, fmt::join(named, ", ")),
         fmt::format("Take {} out of the guest and away from vfio-pci (modprobe.d, driver_override), and reboot{}.",
-                    fmt::join(missing, ", "), leave_out);
+                    fmt::join(missing, ", "), leave_out));
   else
-    finding.next =
-        fmt::format("Read in the kernel log why the driver does not have {}{}.", fmt::join(missing, ", "), leave_out);
+    finding.set(
+        Verdict::fail, fmt::format("{}{}", summary, fmt::join(named, ", ")),
+        fmt::format("Read in the kernel log why the driver does not have {}{}.", fmt::join(missing, ", "), leave_out));
 }
 
 std::optional<std::uint32_t> number_of(const Dwords& keys, const std::string& address, const char* key) {
@@ -210,28 +214,23 @@ std::optional<std::uint32_t> number_of(const Dwords& keys, const std::string& ad
 
 /// Adds a warning for what makes a driver say OK and map nothing: keys in force, chips and BAR1. NVIDIA's own modules
 /// say OK to GeForce cards over PCIe only if ForceP2P is set; modules with P2P need no such key.
-Result<void> doubt_mapping(const Host& host, const std::vector<PciDevice>& devices, Finding& finding) {
+void doubt_mapping(const Host& host, const std::vector<PciDevice>& devices, const std::vector<Pair>& pairs,
+                   Finding& finding) {
   const auto params = nvidia_params(host).value_or(std::map<std::string, std::string>());
   const auto text = [&](std::string_view name) {
     const auto found = params.find(std::string(name));
     return found == params.end() ? std::string() : found->second;
   };
-  Dwords keys = parse_dwords(text(kRegistryDwords));
-  for (auto& key : parse_device_dwords(text(kDeviceDwords))) keys.push_back(std::move(key));
+  Dwords keys = parse_dwords(kRegistryDwords, text(kRegistryDwords));
+  for (auto& key : parse_dwords(kDeviceDwords, text(kDeviceDwords))) keys.push_back(std::move(key));
   const auto version = parse_version(host.line(kLoadedDriver).value_or(""));
   const std::string release = host.line("/proc/sys/kernel/osrelease").value_or("");
   const bool own = !release.empty() && has_own_modules(host, release);
-  std::map<std::string, std::uint64_t> told;
-  for (const nlohmann::json& gpu : finding.facts["gpus"])
-    if (const nlohmann::json& address = field_of(gpu, "address"); address.is_string())
-      told[address.get<std::string>()] = json_number<std::uint64_t>(gpu, "vram_bytes");
-  for (const Bar1& gpu : TRY(bar1_of_gpus(host, devices, told))) {
+  for (const Bar1& gpu : bar1_of_gpus(host, devices, told_vram_bytes(host))) {
     const std::string& address = gpu.gpu->address;
-    const auto over_pcie = [&](const nlohmann::json& pair) {
-      return pair["to"] == address && field_of(pair, "nvlink") != "OK";
-    };
+    const auto over_pcie = [&](const Pair& pair) { return pair.to == address && !pair.nvlink; };
     if (!version || !gpu.model || !gpu.carries_p2p() || !gpu.range || !gpu.vram_bytes() ||
-        std::ranges::none_of(finding.facts["pairs"], over_pcie))
+        std::ranges::none_of(pairs, over_pcie))
       continue;
     const bool patched = own || !number_of(keys, address, "ForceP2P");
     StaticBar1Sizes sizes = static_bar1_sizes(host, gpu);
@@ -243,9 +242,8 @@ Result<void> doubt_mapping(const Host& host, const std::vector<PciDevice>& devic
     if (path.doubt.empty()) continue;
     finding.facts["warnings"].push_back(fmt::format("{}: OK may come without a mapping{}: {}", address,
                                                     patched ? "" : " if these modules are NVIDIA's own", path.doubt));
-    return {};  // one says enough: the settings are mostly the same for all
+    return;  // one says enough: the settings are mostly the same for all
   }
-  return {};
 }
 
 /// Number of ordered pairs of GPUs that can be peers.
@@ -256,69 +254,51 @@ std::size_t expected_pairs(const std::vector<PciDevice>& devices, const std::vec
   return pairs;
 }
 
-void judge(const Host& host, const std::vector<PciDevice>& devices, Finding& finding, bool guest) {
+void judge(const Host& host, const std::vector<PciDevice>& devices, const std::vector<Pair>& pairs, Finding& finding) {
   const std::vector<std::string> gpus = nvidia_gpus(devices);
   const std::size_t expected = expected_pairs(devices, gpus);
-  const nlohmann::json& pairs = finding.facts["pairs"];
-  std::vector<std::string> refused;
-  std::string code;
+  std::vector<const Pair*> refused;
   std::size_t answered = 0;
-  for (const nlohmann::json& pair : pairs) {
-    if (!may_be_peers(devices, pair["from"].get<std::string>(), pair["to"].get<std::string>())) continue;
+  for (const Pair& pair : pairs) {
+    if (!may_be_peers(devices, pair.from, pair.to)) continue;
     ++answered;
-    const std::string why = refusal(pair);
-    if (why.empty()) continue;
-    if (code.empty()) code = why;
-    refused.push_back(fmt::format("{} to {} {}", pair["from"].get<std::string>(), pair["to"].get<std::string>(), why));
+    if (!pair.refusal.empty()) refused.push_back(&pair);
   }
-  finding.verdict = Verdict::fail;
   if (answered < expected) {
-    judge_absence(host, finding, gpus, not_driven(gpus, finding.facts), answered, expected);
-    return;
+    judge_absence(host, finding, gpus, not_driven(gpus, finding.facts["gpus"], pairs), answered, expected);
+  } else if (refused.empty()) {
+    finding.set(Verdict::pass, fmt::format("the driver reports OK for all {} ordered pairs{}", answered,
+                                           answered < pairs.size() ? " within the groups of peers" : ""));
+  } else {
+    const auto& [from, to, code, nvlink] = *refused.front();
+    const Status& status = status_of(code);
+    const bool guest = virtual_machine(host, devices).guest.value_or(false);
+    finding.set(Verdict::fail,
+                fmt::format("the driver refuses {} of {} ordered pairs: {} to {} {} ({}){}", refused.size(), answered,
+                            from, to, code, status.meaning, guest ? "; this is a virtual machine" : ""),
+                std::string(status.next));
   }
-  if (refused.empty()) {
-    finding.verdict = Verdict::pass;
-    finding.summary = fmt::format("the driver reports OK for all {} ordered pairs{}", answered,
-                                  answered < pairs.size() ? " within the groups of peers" : "");
-    return;
-  }
-  const Status& status = status_of(code);
-  finding.summary = fmt::format("the driver refuses {} of {} ordered pairs: {} ({}){}", refused.size(), answered,
-                                refused.front(), status.meaning, guest ? "; this is a virtual machine" : "");
-  finding.next = status.next;
 }
 
 Result<Finding> check(const Host& host, const Parameters&) {
   const std::vector<PciDevice> devices = TRY(pci_devices(host));
-  const std::vector<std::string> gpus = nvidia_gpus(devices);
+  if (nvidia_gpus(devices).size() < 2) return not_applicable("fewer than two NVIDIA GPUs on the PCI bus");
+  if (!host.files().exists("/proc/driver/nvidia/version")) return not_applicable("no NVIDIA driver is loaded");
+  auto answer = ask_driver(host, devices);
+  if (!answer && !host.live() && answer.error().code == ErrorCode::not_found)
+    return not_applicable("this system is not running, and the driver's report on peers was not recorded");
   Finding finding;
-  finding.verdict = Verdict::not_applicable;
-  finding.facts = {{"source", nullptr}, {"gpus", nlohmann::json::array()}, {"pairs", nlohmann::json::array()}};
-  if (gpus.size() < 2) {
-    finding.summary = "fewer than two NVIDIA GPUs on the PCI bus";
-    return finding;
-  }
-  if (!host.files().exists("/proc/driver/nvidia/version")) {
-    finding.summary = "no NVIDIA driver is loaded";
-    return finding;
-  }
-  const auto answer = ask_driver(host, devices);
-  if (!answer && !host.live() && answer.error().code == ErrorCode::not_found) {
-    finding.summary = "this system is not running, and the driver's report on peers was not recorded";
-    return finding;
-  }
-  finding.facts = TRY(Result<nlohmann::json>(answer));
-  const nlohmann::json& pairs = finding.facts["pairs"];
-  finding.evidence.push_back({finding.facts["source"], fmt::format("{} ordered pairs", pairs.size())});
-  judge(host, devices, finding, virtual_machine(host, devices).guest.value_or(false));
-  if (finding.verdict == Verdict::pass) TRY(doubt_mapping(host, devices, finding));
+  finding.facts = TRY(std::move(answer));
+  const std::vector<Pair> pairs = pairs_of(finding.facts["pairs"]).value();
+  finding.saw(finding.facts["source"].get<std::string>(), fmt::format("{} ordered pairs", pairs.size()));
+  judge(host, devices, pairs, finding);
+  if (finding.verdict == Verdict::pass) doubt_mapping(host, devices, pairs, finding);
   return finding;
 }
 
 }  // namespace
 
-extern const Probe kDriverPeers;
-const Probe kDriverPeers = {
+extern const Probe kDriverPeers = {
     .id = "driver-peers",
     .asserts = "the driver reports that every GPU can read and write the memory of every other one of its group",
     .check = check,

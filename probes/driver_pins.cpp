@@ -30,38 +30,31 @@ Result<bool> is_blacklisted(const Host& host, bool keeps) {
 
 Result<Finding> check(const Host& host, const Parameters& parameters) {
   if (const auto finding = no_entry_needed(parameters)) return *finding;
-  Finding finding;
-  if (!host.files().exists(kDpkgStatus)) {
-    finding.verdict = Verdict::not_applicable;
-    finding.summary = "this system does not use dpkg";
-    return finding;
-  }
+  if (!host.files().exists(kDpkgStatus)) return not_applicable("this system does not use dpkg");
   const std::string wanted = TRY(driver_preferences(host, keeps_packages(parameters)));
   const bool pinned = host.files().read(kDriverPreferences).value_or("") == wanted;
   const bool blacklisted = TRY(is_blacklisted(host, keeps_packages(parameters)));
   const std::vector<std::string> overruled = overruling_pins(host);
+  Finding finding;
   finding.facts = {{"pinned", pinned}, {"blacklisted", blacklisted}, {"overruled", overruled}};
-  finding.evidence.push_back(
-      {std::string(kDriverPreferences),
-       pinned ? keeps_packages(parameters) ? "at the installed versions" : "priority -1" : "no such pin"});
-  finding.evidence.push_back({"apt.conf.d", blacklisted ? "all of them blacklisted" : "not all of them blacklisted"});
-  finding.verdict = pinned && blacklisted && overruled.empty() ? Verdict::pass : Verdict::fail;
-  if (!overruled.empty()) {
-    finding.summary =
-        fmt::format("/etc/apt/preferences pins {}: that pin takes precedence", fmt::join(overruled, ", "));
-    finding.next = "Remove that pin, or move it into a file of /etc/apt/preferences.d.";
-  } else if (!pinned || !blacklisted) {
-    finding.summary = fmt::format("{} may install another driver", pinned ? "unattended-upgrades" : "apt");
-  } else {
-    finding.summary = "apt and unattended-upgrades install no driver";
-  }
+  finding.saw(kDriverPreferences, !pinned                      ? "no such pin"
+                                  : keeps_packages(parameters) ? "at the installed versions"
+                                                               : "priority -1");
+  finding.saw("apt.conf.d", blacklisted ? "all of them blacklisted" : "not all of them blacklisted");
+  if (!overruled.empty())
+    finding.set(Verdict::fail,
+                fmt::format("/etc/apt/preferences pins {}: that pin takes precedence", fmt::join(overruled, ", ")),
+                "Remove that pin, or move it into a file of /etc/apt/preferences.d.");
+  else if (!pinned || !blacklisted)
+    finding.set(Verdict::fail, fmt::format("{} may install another driver", pinned ? "unattended-upgrades" : "apt"));
+  else
+    finding.set(Verdict::pass, "apt and unattended-upgrades install no driver");
   return finding;
 }
 
 }  // namespace
 
-extern const Probe kDriverPins;
-const Probe kDriverPins = {
+extern const Probe kDriverPins = {
     .id = "driver-pins",
     .asserts = "apt and unattended-upgrades install no driver package",
     .parameters = kParameters,

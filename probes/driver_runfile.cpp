@@ -20,30 +20,23 @@ Result<Finding> check(const Host& host, const Parameters& parameters) {
   if (const auto finding = no_runfile_needed(parameters)) return *finding;
   const CatalogueEntry entry = TRY(staged_entry(TRY(catalogue(host)), parameters));
   const std::string file = runfile_of(entry);
-  Finding finding;
-  finding.verdict = Verdict::fail;
-  finding.facts = {{"entry", entry.id}, {"file", file}, {"sha256", nullptr}, {"expected_sha256", entry.runfile_sha256}};
   const auto sum = sha256_of_file(host, file);
   if (!sum && sum.error().code != ErrorCode::not_found) return Failure(sum.error());
-  finding.evidence.push_back({file, sum ? "SHA-256 " + *sum : "not there"});
-  if (!sum) {
-    finding.summary = "the runfile of " + entry.base_version + " is not fetched yet";
-    return finding;
-  }
-  finding.facts["sha256"] = *sum;
-  if (*sum == entry.runfile_sha256) {
-    finding.verdict = Verdict::pass;
-    finding.summary = "the runfile of " + entry.base_version + " is in the cache, with the right SHA-256";
-  } else {
-    finding.summary = file + " is damaged or not NVIDIA's: its SHA-256 differs from the catalogue's";
-  }
+  Finding finding;
+  finding.facts = {{"entry", entry.id}};
+  finding.saw(file, sum ? "SHA-256 " + *sum : "not there");
+  if (!sum)
+    finding.set(Verdict::fail, "the runfile of " + entry.base_version + " is not fetched yet");
+  else if (*sum == entry.runfile_sha256)
+    finding.set(Verdict::pass, "the runfile of " + entry.base_version + " is in the cache, with the right SHA-256");
+  else
+    finding.set(Verdict::fail, file + " is damaged or not NVIDIA's: its SHA-256 differs from the catalogue's");
   return finding;
 }
 
 }  // namespace
 
-extern const Probe kDriverRunfile;
-const Probe kDriverRunfile = {
+extern const Probe kDriverRunfile = {
     .id = "driver-runfile",
     .asserts = "NVIDIA's runfile of the entry's version is in the cache, with the right SHA-256",
     .parameters = kParameters,

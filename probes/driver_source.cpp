@@ -24,33 +24,26 @@ Result<Finding> check(const Host& host, const Parameters& parameters) {
   const std::string directory = source_of(entry);
   const auto tree = check_source(host, entry);
   Finding finding;
-  finding.facts = {{"entry", entry.id},
-                   {"release", entry.base_version},
-                   {"commit", entry.commit},
-                   {"directory", directory},
-                   {"tree", nullptr}};
+  finding.facts = {{"entry", entry.id}};
   if (tree) {
-    finding.verdict = Verdict::pass;
-    finding.summary = fmt::format("the source of {} is there: NVIDIA's {} with the patch {:.12}", entry.id,
-                                  entry.base_version, entry.commit);
-    finding.facts["tree"] = *tree;
-    finding.evidence.push_back({directory, "is git tree " + *tree});
+    finding.set(Verdict::pass, fmt::format("the source of {} is there: NVIDIA's {} with the patch {:.12}", entry.id,
+                                           entry.base_version, entry.commit));
+    finding.saw(directory, "is git tree " + *tree);
     return finding;
   }
   const Error& error = tree.error();
   if (!can_be_made(error)) return Failure(error);
   const bool absent = !host.files().exists(directory);
-  finding.verdict = Verdict::fail;
-  finding.summary = absent ? fmt::format("the source of {} is not made yet", entry.id)
-                           : fmt::format("the source of {} is not the pinned one: {}", entry.id, error.message);
-  finding.evidence.push_back({directory, absent ? "not there" : error.message});
+  finding.set(Verdict::fail, absent
+                                 ? fmt::format("the source of {} is not made yet", entry.id)
+                                 : fmt::format("the source of {} is not the pinned one: {}", entry.id, error.message));
+  finding.saw(directory, absent ? "not there" : error.message);
   return finding;
 }
 
 }  // namespace
 
-extern const Probe kDriverSource;
-const Probe kDriverSource = {
+extern const Probe kDriverSource = {
     .id = "driver-source",
     .asserts = "the module source of the entry is in the cache: the pinned release with the pinned patch, to the byte",
     .parameters = kParameters,

@@ -15,19 +15,11 @@ namespace {
 constexpr Parameter kParameters[] = {
     {"required", Parameter::Type::boolean, false, "fail if the offered driver can be installed; otherwise a note"}};
 
-Finding not_applicable(std::string why) {
-  Finding finding;
-  finding.verdict = Verdict::not_applicable;
-  finding.summary = std::move(why);
-  return finding;
-}
-
 Result<Finding> check(const Host& host, const Parameters& parameters) {
   if (host.files().exists(kUpdateUnderWay)) {
     Finding torn;
-    torn.verdict = Verdict::fail;
-    torn.summary = "an upgrade of the driver's packages was interrupted";
-    torn.evidence.push_back({std::string(kUpdateUnderWay), "present"});
+    torn.set(Verdict::fail, "an upgrade of the driver's packages was interrupted");
+    torn.saw(kUpdateUnderWay, "present");
     return torn;
   }
   const auto update = driver_update(host);
@@ -37,26 +29,24 @@ Result<Finding> check(const Host& host, const Parameters& parameters) {
   if (update->installed.empty()) return not_applicable("no driver packages stay");
   Finding finding;
   finding.facts = {{"installed", update->installed}, {"offered", update->offered}, {"build", update->build}};
-  finding.evidence.push_back({"apt-cache policy", update->offered.empty() ? "nothing newer" : update->offered});
-  finding.verdict = Verdict::pass;
-  if (update->offered.empty()) {
-    finding.summary = fmt::format("no newer driver than {} is offered", update->installed);
-  } else if (!update->build.empty()) {
-    if (parameters.value("required", false)) finding.verdict = Verdict::fail;
-    finding.summary = fmt::format("driver {} is offered, and {} has its modules", update->offered, update->build);
-    finding.next = "Update with \"sudo p2pctl apply driver-update\".";
-  } else {
-    finding.summary = fmt::format("driver {} is offered, and the catalogue has no modules for it: {} stays",
-                                  update->offered, update->installed);
-    finding.next = "Nothing; a newer p2pd may have a build, and \"p2pctl catalogue add\" takes one.";
-  }
+  finding.saw("apt-cache policy", update->offered.empty() ? "nothing newer" : update->offered);
+  if (update->offered.empty())
+    finding.set(Verdict::pass, fmt::format("no newer driver than {} is offered", update->installed));
+  else if (!update->build.empty())
+    finding.set(parameters.value("required", false) ? Verdict::fail : Verdict::pass,
+                fmt::format("driver {} is offered, and {} has its modules", update->offered, update->build),
+                "Update with \"sudo p2pctl apply driver-update\".");
+  else
+    finding.set(Verdict::pass,
+                fmt::format("driver {} is offered, and the catalogue has no modules for it: {} stays", update->offered,
+                            update->installed),
+                "Nothing; a newer p2pd may have a build, and \"p2pctl catalogue add\" takes one.");
   return finding;
 }
 
 }  // namespace
 
-extern const Probe kDriverUpdate;
-const Probe kDriverUpdate = {
+extern const Probe kDriverUpdate = {
     .id = "driver-update",
     .asserts = "the distribution offers no newer driver than the installed packages, or it is reported",
     .parameters = kParameters,

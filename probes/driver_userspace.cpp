@@ -10,7 +10,7 @@
 
 #include "base/probe.hpp"
 #include "machine/catalogue/staging.hpp"
-#include "machine/driver/packaged_userspace.hpp"
+#include "machine/driver/driver_install.hpp"
 #include "machine/driver/runfile_install.hpp"
 #include "machine/packages/dpkg_status.hpp"
 
@@ -22,15 +22,16 @@ constexpr Parameter kParameters[] = {kEntryParameter, kUserspaceParameter};
 Result<Finding> check_packages(const Host& host, const CatalogueEntry& entry) {
   const PackagedUserspace found = TRY(packaged_userspace(host));
   Finding finding;
-  finding.verdict = found.can_stay() && found.version == entry.base_version ? Verdict::pass : Verdict::fail;
   finding.facts = {{"entry", entry.id}, {"version", entry.base_version}, {"installed", found.version}};
-  finding.evidence.push_back({std::string(kDpkgStatus), found.version.empty() ? found.why_not : found.version});
-  finding.summary = finding.verdict == Verdict::pass
-                        ? fmt::format("the installed packages of {} stay", found.version)
-                        : fmt::format("the driver's packages cannot stay with modules of {}: {}", entry.base_version,
-                                      !found.why_not.empty()  ? found.why_not
-                                      : found.version.empty() ? "there are none"
-                                                              : fmt::format("they are of {}", found.version));
+  finding.saw(kDpkgStatus, found.version.empty() ? found.why_not : found.version);
+  if (found.can_stay() && found.version == entry.base_version)
+    finding.set(Verdict::pass, fmt::format("the installed packages of {} stay", found.version));
+  else
+    finding.set(Verdict::fail,
+                fmt::format("the driver's packages cannot stay with modules of {}: {}", entry.base_version,
+                            !found.why_not.empty()  ? found.why_not
+                            : found.version.empty() ? "there are none"
+                                                    : fmt::format("they are of {}", found.version)));
   return finding;
 }
 
@@ -43,21 +44,18 @@ Result<Finding> check(const Host& host, const Parameters& parameters) {
     TRY(older_runfile(host, *manifest));
   const std::string lacking = lacking_userspace(host, manifest, entry.base_version);
   Finding finding;
-  finding.verdict = lacking.empty() ? Verdict::pass : Verdict::fail;
-  finding.facts = {{"entry", entry.id},
-                   {"version", entry.base_version},
-                   {"installed", manifest ? nlohmann::json(manifest->version) : nlohmann::json()},
-                   {"files", manifest ? manifest->installed.size() : 0}};
-  finding.evidence.push_back({fmt::format("{}/log", kInstalledByRunfile), manifest ? manifest->version : "not there"});
-  finding.summary = "the user space of " + entry.base_version + " is " +
-                    (lacking.empty() ? "installed by its runfile" : "not installed: " + lacking);
+  finding.facts = {
+      {"entry", entry.id}, {"version", entry.base_version}, {"installed", or_null(manifest ? manifest->version : "")}};
+  finding.saw(fmt::format("{}/log", kInstalledByRunfile), manifest ? manifest->version : "not there");
+  finding.set(lacking.empty() ? Verdict::pass : Verdict::fail,
+              "the user space of " + entry.base_version + " is " +
+                  (lacking.empty() ? "installed by its runfile" : "not installed: " + lacking));
   return finding;
 }
 
 }  // namespace
 
-extern const Probe kDriverUserspace;
-const Probe kDriverUserspace = {
+extern const Probe kDriverUserspace = {
     .id = "driver-userspace",
     .asserts =
         "the libraries and programs of the entry's version are installed, by packages that stay or by its runfile",

@@ -14,43 +14,32 @@ namespace p2pd {
 namespace {
 
 Result<Finding> check(const Host& host, const Parameters&) {
-  const std::vector<GpuModel> models = TRY(gpu_models());
   std::vector<GpuAt> gpus;
   Finding finding;
-  nlohmann::json listed = nlohmann::json::array();
   const std::vector<PciDevice> devices = TRY(pci_devices(host));
   for (const PciDevice& device : devices) {
     if (!device.takes_part()) continue;
-    gpus.push_back({device.address, device.id(), model_of(models, device.id())});
+    gpus.push_back({device.address, device.id(), model_of(device.id())});
     const std::string generation = gpus.back().model ? gpus.back().model->architecture : "not known";
-    listed.push_back({{"address", device.address}, {"id", device.id()}, {"generation", generation}});
-    finding.evidence.push_back({"/sys/bus/pci/devices/" + device.address, device.id() + ": " + generation});
+    finding.saw("/sys/bus/pci/devices/" + device.address, device.id() + ": " + generation);
   }
-  finding.facts["gpus"] = std::move(listed);
+  if (gpus.empty()) return not_applicable("no NVIDIA GPU");
   const std::vector<PeerGroup> groups = peer_groups(devices);
-  if (gpus.empty()) {
-    finding.verdict = Verdict::not_applicable;
-    finding.summary = "no NVIDIA GPU";
-  } else if (groups.size() > 1) {
-    finding.verdict = Verdict::pass;
-    finding.summary =
-        fmt::format("the GPUs are of {} generations, P2P is within each: {}", groups.size(), groups_text(devices));
+  if (groups.size() > 1) {
+    finding.set(Verdict::pass, fmt::format("the GPUs are of {} generations, P2P is within each: {}", groups.size(),
+                                           groups_text(devices)));
   } else if (const auto problem = groups.empty() ? generation_problem(gpus) : std::nullopt) {
-    finding.verdict = Verdict::fail;
-    finding.summary = problem->summary;
-    finding.next = problem->next;
+    finding.set(Verdict::fail, problem->summary, problem->next);
     finding.impossible = problem->impossible;
   } else {
-    finding.verdict = Verdict::pass;
-    finding.summary = "the GPUs are of one generation";
+    finding.set(Verdict::pass, "the GPUs are of one generation");
   }
   return finding;
 }
 
 }  // namespace
 
-extern const Probe kGpuGeneration;
-const Probe kGpuGeneration = {
+extern const Probe kGpuGeneration = {
     .id = "gpu-generation",
     .asserts = "two or more GPUs are of one generation, Ampere or newer",
     .check = check,

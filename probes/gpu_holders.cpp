@@ -11,7 +11,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <map>
+#include <ranges>
 
 #include "base/probe.hpp"
 #include "machine/driver/gpu_holders.hpp"
@@ -83,65 +83,50 @@ Result<std::vector<LoadedModule>> nvidia_modules(const Host& host) {
   return nvidia;
 }
 
-nlohmann::json facts_of(const GpuHolders& holders, const std::vector<LoadedModule>& modules) {
-  nlohmann::json facts = {{"holders", nlohmann::json::array()},
-                          {"holder_count", holders.found.size()},
-                          {"processes", holders.processes},
-                          {"unreadable_processes", holders.unreadable},
-                          {"modules", nlohmann::json::object()}};
-  for (const GpuHolder& holder : holders.found) {
-    if (facts["holders"].size() == kListed) break;
-    facts["holders"].push_back({{"pid", holder.pid},
-                                {"comm", holder.comm},
-                                {"kind", to_string(holder.kind)},
-                                {"name", holder.name},
-                                {"devices", holder.devices}});
-  }
-  for (const LoadedModule& module : modules) {
-    nlohmann::json& one = facts["modules"][module.name] = {{"references", nullptr}, {"users", module.users}};
-    if (module.references) one["references"] = *module.references;
-  }
-  return facts;
+nlohmann::json facts_of(const std::vector<GpuHolder>& holders) {
+  nlohmann::json listed = nlohmann::json::array();
+  for (const GpuHolder& holder : holders | std::views::take(kListed))
+    listed.push_back({{"pid", holder.pid},
+                      {"comm", holder.comm},
+                      {"kind", to_string(holder.kind)},
+                      {"name", holder.name},
+                      {"devices", holder.devices}});
+  return {{"holders", std::move(listed)}, {"holder_count", holders.size()}};
 }
 
-/// Result of the modules' reference counts: only modules use them, others do, or there are no counts.
-enum class Counted { free, held, unknown };
-Counted count(const std::vector<LoadedModule>& modules, std::string& held) {
+/// "nvidia_drm (2)": modules with references that no module accounts for. Nothing: there are no counts.
+std::optional<std::string> other_uses(const std::vector<LoadedModule>& modules) {
+  std::vector<std::string> held;
   for (const LoadedModule& module : modules) {
     const auto others = module.other_references();
-    if (!others) return Counted::unknown;
-    if (*others > 0) held += fmt::format("{}{} ({})", held.empty() ? "" : ", ", module.name, *others);
+    if (!others) return std::nullopt;
+    if (*others > 0) held.push_back(fmt::format("{} ({})", module.name, *others));
   }
-  return modules.empty() ? Counted::unknown : held.empty() ? Counted::free : Counted::held;
+  return modules.empty() ? std::nullopt : std::optional(fmt::format("{}", fmt::join(held, ", ")));
 }
 
 Result<void> judge(Finding& finding, const GpuHolders& holders, const std::vector<LoadedModule>& modules) {
-  std::string held;
-  const Counted counted = count(modules, held);
-  finding.verdict = Verdict::fail;
+  const std::optional<std::string> held = other_uses(modules);
   if (!holders.found.empty()) {
-    finding.summary = "GPUs are in use by " + listing(holders.found, says, ", ");
-    finding.next = "Stop what uses them: " + listing(holders.found, how_to_stop, "; ") + ".";
+    finding.set(Verdict::fail, "GPUs are in use by " + listing(holders.found, says, ", "),
+                "Stop what uses them: " + listing(holders.found, how_to_stop, "; ") + ".");
   } else if (holders.processes == 0) {
-    finding.verdict = Verdict::not_applicable;
-    finding.summary = "this system is not running: no process holds a GPU";
-  } else if (counted == Counted::unknown) {
+    finding.set(Verdict::not_applicable, "this system is not running: no process holds a GPU");
+  } else if (!held) {
     return fail(ErrorCode::not_found,
                 "no process was found that holds a GPU, but this kernel does not count uses of modules",
                 "Reboot before the modules are changed.");
-  } else if (counted == Counted::held && holders.unreadable > 0) {
+  } else if (!held->empty() && holders.unreadable > 0) {
     return fail(ErrorCode::denied,
-                fmt::format("in use: {}; only root can see the processes ({} of {} are unreadable)", held,
+                fmt::format("in use: {}; only root can see the processes ({} of {} are unreadable)", *held,
                             holders.unreadable, holders.processes),
                 "Run p2pctl doctor as root.");
-  } else if (counted == Counted::held) {
-    finding.summary = "in use by no visible process: " + held;
-    finding.next =
-        "A framebuffer console holds nvidia_drm; a process outside of this container holds the others. Stop it from "
-        "there, or reboot.";
+  } else if (!held->empty()) {
+    finding.set(Verdict::fail, "in use by no visible process: " + *held,
+                "A framebuffer console holds nvidia_drm; a process outside of this container holds the others. Stop it "
+                "from there, or reboot.");
   } else {
-    finding.verdict = Verdict::pass;
-    finding.summary = fmt::format("none of {} processes holds a GPU", holders.processes);
+    finding.set(Verdict::pass, fmt::format("none of {} processes holds a GPU", holders.processes));
     if (holders.unreadable > 0) finding.summary += ": the NVIDIA modules are used by each other only";
   }
   return {};
@@ -158,55 +143,47 @@ std::vector<GpuHolder> take(std::vector<GpuHolder>& holders, Is is) {
 }
 
 void add_evidence(Finding& finding, const GpuHolders& holders, const std::vector<LoadedModule>& modules) {
-  for (const GpuHolder& holder : holders.found) {
-    if (finding.evidence.size() == kNamed) break;
-    finding.evidence.push_back(
-        {fmt::format("/proc/{}/fd", holder.pid), fmt::format("{}: {}", holder.comm, fmt::join(holder.devices, ", "))});
-  }
-  for (const LoadedModule& module : modules) {
-    finding.evidence.push_back(
-        {"/proc/modules",
-         fmt::format("{}: {} references, used by {} modules", module.name,
-                     module.references ? std::to_string(*module.references) : "?", module.users.size())});
-  }
+  for (const GpuHolder& holder : holders.found | std::views::take(kNamed))
+    finding.saw(fmt::format("/proc/{}/fd", holder.pid),
+                fmt::format("{}: {}", holder.comm, fmt::join(holder.devices, ", ")));
+  for (const LoadedModule& module : modules)
+    finding.saw("/proc/modules",
+                fmt::format("{}: {} references, used by {} modules", module.name,
+                            module.references ? std::to_string(*module.references) : "?", module.users.size()));
 }
 
 /// Finding about processes that use the GPUs, except those of users' desktops, which are reported by session.
 Result<Finding> look_at_holders(const Host& host, bool ignore_services) {
   const std::vector<LoadedModule> modules = TRY(nvidia_modules(host));
-  Finding finding;
-  if (modules.empty() && !host.files().exists("/sys/module/nvidia")) {
-    finding.verdict = Verdict::not_applicable;
-    finding.summary = "no NVIDIA kernel module is loaded";
-    finding.facts = facts_of({}, {});
-    return finding;
-  }
+  if (modules.empty() && !host.files().exists("/sys/module/nvidia"))
+    return not_applicable("no NVIDIA kernel module is loaded");
   GpuHolders holders = TRY(gpu_holders(host));
   const auto desktops = take(holders.found, [](const GpuHolder& holder) { return holder.kind == HolderKind::session; });
   const auto services = take(holders.found, [&](const GpuHolder& holder) {
     return ignore_services && (holder.own || holder.dying || is_service(host, holder));
   });
-  finding.facts = facts_of(holders, modules);
+  Finding finding;
+  finding.facts = facts_of(holders.found);
   add_evidence(finding, holders, modules);
-  if (holders.found.empty() && desktops.size() + services.size() > 0) {  // the holders explain the references
-    finding.verdict = Verdict::pass;
+  if (!holders.found.empty() || desktops.size() + services.size() == 0) {
+    TRY(judge(finding, holders, modules));
+  } else if (services.empty()) {  // here and below the holders explain the references
+    finding.set(Verdict::pass, "only desktops hold GPUs");
+  } else {
     const bool ending =
         std::ranges::any_of(services, [](const GpuHolder& holder) { return holder.own || holder.dying; });
-    finding.summary = services.empty()
-                          ? "only desktops hold GPUs"
-                          : fmt::format("only services hold GPUs, which are stopped and started again{}: {}",
-                                        ending ? ", and processes that are ending" : "", listing(services, says, ", "));
-    if (!services.empty()) finding.facts["ends"] = each_once(services, says);
-    return finding;
+    finding.set(Verdict::pass,
+                fmt::format("only services hold GPUs, which are stopped and started again{}: {}",
+                            ending ? ", and processes that are ending" : "", listing(services, says, ", ")));
+    finding.facts["ends"] = each_once(services, says);
   }
-  TRY(judge(finding, holders, modules));
   return finding;
 }
 
 /// Adds users' desktops at the seats to the finding.
 void add_sessions(Finding& finding, const std::vector<SeatSession>& sessions, bool end) {
   for (const SeatSession& session : sessions) {
-    finding.evidence.push_back({"/run/systemd/sessions/" + session.id, session.text()});
+    finding.saw("/run/systemd/sessions/" + session.id, session.text());
     if (end) {
       finding.facts["ends"].push_back(session.text());
       if (finding.verdict != Verdict::fail)
@@ -237,8 +214,7 @@ Result<void> validate(const Parameters& parameters) {
 
 }  // namespace
 
-extern const Probe kGpuHolders;
-const Probe kGpuHolders = {
+extern const Probe kGpuHolders = {
     .id = "gpu-holders",
     .asserts = "no process uses an NVIDIA GPU, and no person has a desktop open at a seat",
     .parameters = kParameters,

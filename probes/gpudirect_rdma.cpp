@@ -18,10 +18,6 @@
 namespace p2pd {
 namespace {
 
-nlohmann::json or_null(const std::optional<bool>& value) {
-  return value ? nlohmann::json(*value) : nlohmann::json(nullptr);
-}
-
 /// Method that a NIC uses, by preference; empty if neither is available.
 std::string way_of(const GpuDirect& driver) {
   if (driver.dma_buf.value_or(false)) return "dma-buf";
@@ -73,33 +69,30 @@ Result<Finding> check(const Host& host, const Parameters&) {
   const GpuDirect driver = gpu_direct(host);
   const std::string way = way_of(driver);
   Finding finding;
-  finding.verdict = gpus.empty() || nics.empty() ? Verdict::not_applicable : Verdict::pass;
   finding.facts = {{"nics", nic_facts(host, devices, nics, gpus, way)},
-                   {"way", way.empty() ? nlohmann::json(nullptr) : nlohmann::json(way)},
+                   {"way", or_null(way)},
                    {"peermem_loaded", or_null(driver.peermem_loaded)},
                    {"dma_buf", or_null(driver.dma_buf)},
                    {"gdrcopy_loaded", or_null(driver.gdrcopy_loaded)}};
-  for (const RdmaNic& nic : nics) {
-    finding.evidence.push_back({"/sys/bus/pci/devices/" + nic.address,
-                                fmt::format("{}, driver {}", nic.device.empty() ? "no InfiniBand device" : nic.device,
-                                            nic.driver.empty() ? "none" : nic.driver)});
-  }
-  if (finding.verdict == Verdict::not_applicable) {
-    finding.summary = gpus.empty() ? "no NVIDIA GPU" : "no network card that can do RDMA";
+  for (const RdmaNic& nic : nics)
+    finding.saw("/sys/bus/pci/devices/" + nic.address,
+                fmt::format("{}, driver {}", nic.device.empty() ? "no InfiniBand device" : nic.device,
+                            nic.driver.empty() ? "none" : nic.driver));
+  if (gpus.empty() || nics.empty()) {
+    finding.set(Verdict::not_applicable, gpus.empty() ? "no NVIDIA GPU" : "no network card that can do RDMA");
     return finding;
   }
   const auto ready = std::ranges::count_if(finding.facts["nics"], [](const auto& nic) { return nic["ready"] == true; });
-  finding.summary =
-      fmt::format("{} of {} RDMA NICs can reach VRAM{}{}", ready, nics.size(), way.empty() ? "" : " by ", way);
-  const std::vector<std::string> lines = advice(driver, nics, TRY(bar1_of_gpus(host, devices)));
+  finding.set(Verdict::pass,
+              fmt::format("{} of {} RDMA NICs can reach VRAM{}{}", ready, nics.size(), way.empty() ? "" : " by ", way));
+  const std::vector<std::string> lines = advice(driver, nics, bar1_of_gpus(host, devices));
   if (!lines.empty()) finding.summary += fmt::format("; {}", fmt::join(lines, "; "));
   return finding;
 }
 
 }  // namespace
 
-extern const Probe kGpudirectRdma;
-const Probe kGpudirectRdma = {
+extern const Probe kGpudirectRdma = {
     .id = "gpudirect-rdma",
     .asserts = "advice only: network cards that can read and write VRAM directly",
     .check = check,

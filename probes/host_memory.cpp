@@ -58,30 +58,28 @@ Result<int> gpu_bits(const Host& host) {
 Result<Finding> check(const Host& host, const Parameters& parameters) {
   const std::vector<OptionState> states = option_states(TRY(module_options(host)), parameters);
   const int hmm = hmm_bits(host), gpu = TRY(gpu_bits(host));
+  const bool off = std::ranges::all_of(states, &OptionState::holds);
   Finding finding;
-  finding.verdict = Verdict::pass;
-  finding.facts = {{"hmm_bits", hmm}, {"gpu_bits", gpu}, {"off", std::ranges::all_of(states, &OptionState::holds)}};
-  if (finding.facts.at("off") == true) {
-    finding.summary = "HMM is off";
-  } else if (hmm == 0 || gpu == kNoGpu) {
-    finding.verdict = Verdict::not_applicable;
-    finding.summary = gpu == kNoGpu ? "no NVIDIA GPU" : "this CPU has no HMM, or its address sizes are not known";
-  } else if (hmm <= gpu) {
-    finding.summary = fmt::format("HMM's ranges end at 2^{}; the GPUs address 2^{} bytes", hmm, gpu);
-  } else {
-    finding.verdict = Verdict::fail;
-    finding.summary = fmt::format(
-        "HMM's ranges end at 2^{}, and the GPUs address 2^{} bytes: the driver allocates host memory below 4 GiB only",
-        hmm, gpu);
-    finding.next = "Set uvm_disable_hmm=1 of module nvidia_uvm in /etc/modprobe.d, then load it again.";
-  }
+  finding.facts = {{"off", off}};
+  if (off)
+    finding.set(Verdict::pass, "HMM is off");
+  else if (hmm == 0 || gpu == kNoGpu)
+    finding.set(Verdict::not_applicable,
+                gpu == kNoGpu ? "no NVIDIA GPU" : "this CPU has no HMM, or its address sizes are not known");
+  else if (hmm <= gpu)
+    finding.set(Verdict::pass, fmt::format("HMM's ranges end at 2^{}; the GPUs address 2^{} bytes", hmm, gpu));
+  else
+    finding.set(Verdict::fail,
+                fmt::format("HMM's ranges end at 2^{}, and the GPUs address 2^{} bytes: the driver allocates host "
+                            "memory below 4 GiB only",
+                            hmm, gpu),
+                "Set uvm_disable_hmm=1 of module nvidia_uvm in /etc/modprobe.d, then load it again.");
   return finding;
 }
 
 }  // namespace
 
-extern const Probe kHostMemory;
-const Probe kHostMemory = {
+extern const Probe kHostMemory = {
     .id = "host-memory",
     .asserts = "the driver can allocate from all host memory, not only from the first 4 GiB",
     .parameters = kParameters,

@@ -15,31 +15,26 @@ namespace {
 
 Result<Finding> check(const Host& host, const Parameters&) {
   const std::vector<Initramfs> images = TRY(initramfs_images(host));
+  if (images.empty()) return not_applicable("no kernel of /boot starts with an initramfs");
   Finding finding;
-  finding.facts = {{"images", nlohmann::json::array()}};
-  if (images.empty()) {
-    finding.verdict = Verdict::not_applicable;
-    finding.summary = "no kernel of /boot starts with an initramfs";
-    return finding;
-  }
   std::vector<std::string> stale;
   for (const Initramfs& one : images) {
     std::string why = TRY(stale_initramfs(host, one));
     finding.facts["images"].push_back({{"kernel", one.release}, {"image", one.image}, {"stale", why}});
-    finding.evidence.push_back({one.image, why.empty() ? "as modprobe.d and /lib/modules say" : why});
+    finding.saw(one.image, why.empty() ? "as modprobe.d and /lib/modules say" : why);
     if (!why.empty()) stale.push_back(std::move(why));
   }
-  finding.verdict = stale.empty() ? Verdict::pass : Verdict::fail;
-  finding.summary = stale.empty()
-                        ? fmt::format("the modprobe.d settings of the driver are in all of {} images", images.size())
-                        : fmt::format("{}", fmt::join(stale, "; "));
+  if (stale.empty())
+    finding.set(Verdict::pass,
+                fmt::format("the modprobe.d settings of the driver are in all of {} images", images.size()));
+  else
+    finding.set(Verdict::fail, fmt::format("{}", fmt::join(stale, "; ")));
   return finding;
 }
 
 }  // namespace
 
-extern const Probe kInitramfs;
-const Probe kInitramfs = {
+extern const Probe kInitramfs = {
     .id = "initramfs",
     .asserts =
         "every bootable kernel's initramfs has the modprobe.d settings of the driver, and no module of another "

@@ -3,14 +3,14 @@
 // GPUs address each other by bus address; IOMMU translation causes faults, or zeros at full speed.
 // The kernel reports the state as the type of each GPU's group: DMA and DMA-FQ translate, identity does not.
 // Passthrough mode (iommu=pt) only ends the translation: ACS redirect remains. VFIO needs the IOMMU, for guests only.
-// Reads configuration space, sysfs iommu_group/type, /sys/class/iommu, names of ACPI tables, /proc/cmdline, cpuinfo.
+// Reads configuration space, sysfs iommu_group/type, /proc/cmdline, /proc/cpuinfo.
 // Reference: Documentation/ABI/testing/sysfs-kernel-iommu_groups of Linux.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
 
-#include "base/json_members.hpp"
 #include "base/probe.hpp"
 #include "machine/boot/kernel_arguments.hpp"
 #include "machine/boot/kernels.hpp"
@@ -25,9 +25,6 @@ constexpr Parameter kParameters[] = {
     {"absent", Parameter::Type::boolean, false, "true: no IOMMU may be in force, not even in passthrough mode"},
 };
 constexpr std::string_view kPci = "/sys/bus/pci/devices/";
-constexpr std::string_view kTables = "/sys/firmware/acpi/tables";
-
-using Json = nlohmann::json;
 
 struct Gpu {
   std::string address;
@@ -54,19 +51,42 @@ Result<Gpu> look_at(const Host& host, const std::string& address) {
   return gpu;
 }
 
-/// Arguments of the running kernel about translation or redirection.
-Json asked(const std::vector<KernelArgument>& line, Finding& finding) {
-  Json found = Json::array();
-  std::string told;
-  for (const KernelArgument& argument : line) {
-    if (std::ranges::none_of(std::array{"iommu", "intremap", "pcie_acs_override", "vfio"},
-                             [&](const char* part) { return argument.key.find(part) != std::string::npos; }))
-      continue;
-    found.push_back(argument.text());
-    told += (told.empty() ? "" : " ") + argument.text();
+/// IOMMU of a system, and its users.
+struct Iommu {
+  std::vector<Gpu> gpus;
+  std::vector<std::string> vfio;  ///< addresses of devices that are bound to vfio-pci
+  std::vector<KernelArgument> line;
+  bool guest = false;
+  std::optional<std::int64_t> cpus_that_need_it;
+
+  /// "2 CPUs have an APIC ID of 255 or more, and start only with it"; empty if it can be off.
+  std::string cpus_lost() const {
+    const std::int64_t cpus = cpus_that_need_it.value_or(0);
+    return cpus == 0 ? "" : fmt::format("{} CPUs have an APIC ID of 255 or more, and start only with it", cpus);
   }
-  finding.evidence.push_back({"/proc/cmdline", told.empty() ? "nothing about the IOMMU" : told});
-  return found;
+};
+
+Result<Iommu> look_at(const Host& host) {
+  const std::vector<PciDevice> devices = TRY(pci_devices(host));
+  Iommu iommu;
+  for (const PciDevice& device : devices) {
+    if (pci_driver(host, device.address) == "vfio-pci") iommu.vfio.push_back(device.address);
+    if (device.takes_part()) iommu.gpus.push_back(TRY(look_at(host, device.address)));
+  }
+  iommu.line = parse_kernel_line(host.line("/proc/cmdline").value_or(""));
+  iommu.guest = virtual_machine(host, devices).guest.value_or(false);
+  iommu.cpus_that_need_it = cpus_that_need_iommu(host);
+  return iommu;
+}
+
+/// Arguments of the running kernel about translation or redirection.
+std::string asked(const std::vector<KernelArgument>& line) {
+  std::vector<std::string> found;
+  for (const KernelArgument& argument : line)
+    if (std::ranges::any_of(std::array{"iommu", "intremap", "pcie_acs_override", "vfio"},
+                            [&](const char* part) { return argument.key.find(part) != std::string::npos; }))
+      found.push_back(argument.text());
+  return found.empty() ? "nothing about the IOMMU" : fmt::format("{}", fmt::join(found, " "));
 }
 
 bool passthrough(const std::vector<KernelArgument>& line) {
@@ -87,135 +107,86 @@ std::vector<std::string> without_effect(const std::vector<KernelArgument>& line)
   return found;
 }
 
-/// ACPI tables that describe an IOMMU; null if the kernel shows no tables.
-Json acpi_tables(const Host& host) {
-  if (!host.files().exists(kTables)) return nullptr;
-  Json found = Json::array();
-  for (const std::string name : {"DMAR", "IVRS", "IORT", "VIOT"})
-    if (host.files().exists(fmt::format("{}/{}", kTables, name))) found.push_back(name);
-  return found;
-}
-
-/// True if a process has /dev/kvm or a guest open, by the use count of the module; null if it is not a module.
-Json kvm_in_use(const Host& host) {
-  for (const std::string module : {"kvm_amd", "kvm_intel"}) {
-    const auto count = host.line("/sys/module/" + module + "/refcnt");
-    if (count) return *count != "0";
-  }
-  return nullptr;
-}
-
-/// "2 CPUs have an APIC ID of 255 or more, and start only with it"; empty if the IOMMU can be off.
-std::string cpus_lost(const Json& facts) {
-  const auto cpus = json_number<std::int64_t>(facts["cpus_that_need_it"]).value_or(0);
-  return cpus == 0 ? "" : fmt::format("{} CPUs have an APIC ID of 255 or more, and start only with it", cpus);
-}
-
-std::string next_step(const Json& facts, bool pt) {
+std::string next_step(const Iommu& iommu) {
   constexpr std::string_view kUnreached = "iommu=pt does not reach these GPUs";
   constexpr std::string_view kReasons =
       "look for memory encryption (mem_encrypt=on, a firmware setting), for a port that firmware calls external, and "
       "for a program that set the type of their groups";
-  const std::string lost = cpus_lost(facts);
-  if (!pt)
+  const std::string lost = iommu.cpus_lost();
+  if (!passthrough(iommu.line))
     return "Boot with iommu=pt on the kernel command line" + (lost.empty() ? "." : "; not with it off: " + lost + ".");
-  if (!facts["vfio_devices"].empty()) return fmt::format("{}, and VFIO needs the IOMMU: {}.", kUnreached, kReasons);
+  if (!iommu.vfio.empty()) return fmt::format("{}, and VFIO needs the IOMMU: {}.", kUnreached, kReasons);
   if (!lost.empty()) return fmt::format("{}, and it cannot be off, since {}: {}.", kUnreached, lost, kReasons);
   return fmt::format(
       "{}: turn the IOMMU off, by intel_iommu=off or amd_iommu=off or in the firmware (VT-d, AMD IOMMU).", kUnreached);
 }
 
-void judge(Finding& finding, const std::vector<Gpu>& gpus, const VirtualMachine& machine, bool pt) {
-  std::string translated;
+void judge(Finding& finding, const Iommu& iommu) {
+  std::vector<std::string> translated;
   std::string given;
   std::size_t ours = 0;
   std::size_t grouped = 0;
-  for (const Gpu& gpu : gpus) {
+  for (const Gpu& gpu : iommu.gpus) {
     if (gpu.driver == "vfio-pci") {  // assigned to a guest: translated for it, and no part of P2P here
       given += fmt::format("; {} is bound to vfio-pci, for a guest", gpu.address);
       continue;
     }
     ++ours;
     grouped += gpu.group.empty() ? 0U : 1U;
-    if (gpu.translates) translated += fmt::format("{}{} ({})", translated.empty() ? "" : ", ", gpu.address, gpu.domain);
+    if (gpu.translates) translated.push_back(fmt::format("{} ({})", gpu.address, gpu.domain));
   }
-  if (!translated.empty()) {
-    finding.verdict = Verdict::fail;
-    finding.summary = "the IOMMU translates for " + translated;
-    finding.next = next_step(finding.facts, pt);
-  } else if (ours == 0) {
-    finding.verdict = Verdict::not_applicable;
-    finding.summary = gpus.empty() ? "no NVIDIA GPU on the PCI bus" : "every GPU is bound to vfio-pci, for guests";
-  } else if (grouped == 0 && machine.guest == true) {
-    finding.verdict = Verdict::not_applicable;
-    finding.summary = "this guest has no IOMMU of its own; the host's IOMMU is not visible from here";
-  } else {
-    finding.verdict = Verdict::pass;
-    finding.summary = grouped == 0 ? "no IOMMU is in force" : "the IOMMU is in passthrough mode for the GPUs";
-  }
+  if (!translated.empty())
+    finding.set(Verdict::fail, fmt::format("the IOMMU translates for {}", fmt::join(translated, ", ")),
+                next_step(iommu));
+  else if (ours == 0)
+    finding.set(Verdict::not_applicable,
+                iommu.gpus.empty() ? "no NVIDIA GPU on the PCI bus" : "every GPU is bound to vfio-pci, for guests");
+  else if (grouped == 0 && iommu.guest)
+    finding.set(Verdict::not_applicable,
+                "this guest has no IOMMU of its own; the host's IOMMU is not visible from here");
+  else
+    finding.set(Verdict::pass, grouped == 0 ? "no IOMMU is in force" : "the IOMMU is in passthrough mode for the GPUs");
   if (ours != 0) finding.summary += given;
-  for (const Json& text : finding.facts["without_effect"]) finding.summary += "; " + text.get<std::string>();
+  for (const std::string& text : without_effect(iommu.line)) finding.summary += "; " + text;
 }
 
 /// With `absent`, also fails an IOMMU in passthrough mode, if this system does not need it.
-void judge_absence(Finding& finding) {
-  const Json& facts = finding.facts;
-  const bool grouped = std::ranges::any_of(facts["gpus"], [](const Json& gpu) { return !gpu["group"].is_null(); });
+void judge_absence(Finding& finding, const Iommu& iommu) {
+  const bool grouped = std::ranges::any_of(iommu.gpus, [](const Gpu& gpu) { return !gpu.group.empty(); });
   if (!grouped || finding.verdict == Verdict::not_applicable) return;
-  const std::string lost = cpus_lost(facts);
-  if (!lost.empty() || !facts["vfio_devices"].empty()) {
-    finding.verdict = Verdict::not_applicable;
-    finding.summary = lost.empty() ? "VFIO devices need the IOMMU" : "the IOMMU stays on: " + lost;
-    return;
-  }
-  finding.verdict = Verdict::fail;
-  finding.summary = "an IOMMU is in force";
-  finding.next = "Turn it off, by intel_iommu=off or amd_iommu=off or in the firmware (VT-d, AMD IOMMU).";
+  if (const std::string lost = iommu.cpus_lost(); !lost.empty())
+    finding.set(Verdict::not_applicable, "the IOMMU stays on: " + lost);
+  else if (!iommu.vfio.empty())
+    finding.set(Verdict::not_applicable, "VFIO devices need the IOMMU");
+  else
+    finding.set(Verdict::fail, "an IOMMU is in force",
+                "Turn it off, by intel_iommu=off or amd_iommu=off or in the firmware (VT-d, AMD IOMMU).");
 }
 
 Result<Finding> check(const Host& host, const Parameters& parameters) {
-  const std::vector<PciDevice> devices = TRY(pci_devices(host));
+  const Iommu iommu = TRY(look_at(host));
   Finding finding;
-  std::vector<Gpu> gpus;
-  Json listed = Json::array();
-  Json vfio = Json::array();
-  for (const PciDevice& device : devices) {
-    if (pci_driver(host, device.address) == "vfio-pci") vfio.push_back(device.address);
-    if (!device.takes_part()) continue;
-    const Gpu gpu = gpus.emplace_back(TRY(look_at(host, device.address)));
+  finding.facts = {{"cpus_that_need_it", or_null(iommu.cpus_that_need_it)}, {"vfio_devices", iommu.vfio}};
+  for (const Gpu& gpu : iommu.gpus) {
     const bool alone = gpu.group.empty();
-    listed.push_back({{"address", gpu.address},
-                      {"driver", gpu.driver.empty() ? Json() : Json(gpu.driver)},
-                      {"group", alone ? Json() : Json(gpu.group)},
-                      {"domain", alone ? Json() : Json(gpu.domain)},
-                      {"translates", gpu.translates}});
-    finding.evidence.push_back(
-        {std::string(kPci) + gpu.address + "/iommu_group" + (alone ? "" : "/type"), alone ? "not there" : gpu.domain});
+    finding.facts["gpus"].push_back({{"address", gpu.address},
+                                     {"group", or_null(gpu.group)},
+                                     {"domain", or_null(gpu.domain)},
+                                     {"translates", gpu.translates}});
+    finding.saw(std::string(kPci) + gpu.address + "/iommu_group" + (alone ? "" : "/type"),
+                alone ? "not there" : gpu.domain);
   }
-  const VirtualMachine machine = virtual_machine(host, devices);
-  const auto cpus = cpus_that_need_iommu(host);
-  const auto cmdline = host.line("/proc/cmdline");
-  const std::vector<KernelArgument> line = parse_kernel_line(cmdline.value_or(""));
-  finding.facts = {{"units", host.names("/sys/class/iommu")},
-                   {"acpi_tables", acpi_tables(host)},
-                   {"asked", cmdline ? asked(line, finding) : Json()},
-                   {"without_effect", without_effect(line)},
-                   {"cpus_that_need_it", cpus ? Json(*cpus) : Json()},
-                   {"guest", machine.guest ? Json(*machine.guest) : Json()},
-                   {"vfio_devices", std::move(vfio)},
-                   {"kvm_in_use", kvm_in_use(host)},
-                   {"gpus", std::move(listed)}};
-  judge(finding, gpus, machine, passthrough(line));
+  if (host.line("/proc/cmdline")) finding.saw("/proc/cmdline", asked(iommu.line));
+  judge(finding, iommu);
   if (finding.verdict == Verdict::fail && TRY(needs_built_driver(host)))
     finding.danger = "with IOMMU translation, writes between GeForce cards can land anywhere in memory";
-  if (parameters.value("absent", false)) judge_absence(finding);
+  if (parameters.value("absent", false)) judge_absence(finding, iommu);
   return finding;
 }
 
 }  // namespace
 
-extern const Probe kIommu;
-const Probe kIommu = {
+extern const Probe kIommu = {
     .id = "iommu",
     .asserts = "no IOMMU of this system translates the addresses that the GPUs use",
     .parameters = kParameters,

@@ -7,6 +7,7 @@
 // available records of this boot; in a machine record dev/kmsg or var/log/kern.log. Reference:
 // Documentation/ABI/testing/dev-kmsg of Linux; kernel-open/nvidia/nv.c; the source of each row.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -83,11 +84,6 @@ struct Search {
   }
 };
 
-nlohmann::json facts_of(const Match& match) {
-  return {{"id", match.signature->id},       {"lines", match.count},        {"first_line", match.first},
-          {"cause", match.signature->cause}, {"fix", match.signature->fix}, {"source", match.signature->source}};
-}
-
 /// " (0000:02:00.0)": the device that the first line blames; empty: it names none.
 std::string about(const Match& match) {
   const auto device = blamed_device(match.first);
@@ -99,28 +95,26 @@ std::string about(const Match& match) {
 void judge(const KernelLog& log, const std::vector<Match>& matches, Finding& finding) {
   const std::string doubt = log.whole ? "" : "; plain-text log; process names can imitate kernel messages";
   const Match* leading = nullptr;
-  std::string ids;
+  std::vector<std::string> others;
   for (const Match& match : matches) {
     if (!match.failure) continue;
     if (leading == nullptr)
       leading = &match;
     else
-      ids += (ids.empty() ? "; also " : ", ") + match.signature->id;
+      others.push_back(match.signature->id);
   }
   const auto endangers = [](const Match& match) { return match.failure && match.signature->endangers_proof; };
   if (const auto worst = std::ranges::find_if(matches, endangers); worst != matches.end())
     finding.danger = worst->signature->cause;
-  if (leading != nullptr) {
-    finding.verdict = Verdict::fail;
-    finding.summary =
-        fmt::format("{}: {}{}{}{}", leading->signature->id, leading->signature->cause, about(*leading), ids, doubt);
-    finding.next = leading->signature->fix;
-    return;
-  }
-  finding.verdict = Verdict::pass;
-  finding.summary = fmt::format("no sign of a known failure in {} {}{}{}", log.records.size(),
-                                log.records.size() == 1 ? "line" : "lines",
-                                log.complete ? "" : "; the log does not reach back to the boot", doubt);
+  if (leading != nullptr)
+    finding.set(Verdict::fail,
+                fmt::format("{}: {}{}{}{}{}", leading->signature->id, leading->signature->cause, about(*leading),
+                            others.empty() ? "" : "; also ", fmt::join(others, ", "), doubt),
+                leading->signature->fix);
+  else
+    finding.set(Verdict::pass, fmt::format("no sign of a known failure in {} {}{}{}", log.records.size(),
+                                           log.records.size() == 1 ? "line" : "lines",
+                                           log.complete ? "" : "; the log does not reach back to the boot", doubt));
 }
 
 Result<Finding> check(const Host& host, const Parameters&) {
@@ -136,12 +130,11 @@ Result<Finding> check(const Host& host, const Parameters&) {
     if (row.log == "kernel") search.look_for(row, matches);
 
   Finding finding;
-  finding.facts = {
-      {"source", log.source},       {"lines", log.records.size()},         {"complete", log.complete},
-      {"whole_records", log.whole}, {"failures", nlohmann::json::array()}, {"notes", nlohmann::json::array()}};
+  finding.facts = {{"failures", nlohmann::json::array()}, {"notes", nlohmann::json::array()}};
   for (const Match& match : matches) {
-    finding.facts[match.failure ? "failures" : "notes"].push_back(facts_of(match));
-    finding.evidence.push_back({log.source, match.first});
+    finding.facts[match.failure ? "failures" : "notes"].push_back(
+        {{"id", match.signature->id}, {"lines", match.count}, {"first_line", match.first}});
+    finding.saw(log.source, match.first);
   }
   judge(log, matches, finding);
   return finding;
@@ -149,8 +142,7 @@ Result<Finding> check(const Host& host, const Parameters&) {
 
 }  // namespace
 
-extern const Probe kKernelLog;
-const Probe kKernelLog = {
+extern const Probe kKernelLog = {
     .id = "kernel-log",
     .asserts = "the kernel's log of this boot, as far as it is kept, has no known sign of a failure",
     .check = check,

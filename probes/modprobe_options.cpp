@@ -2,16 +2,16 @@
 // modprobe-options: modprobe gives a module the wanted options, and NVIDIA's registry keys by key.
 // The driver's P2P switches are module options (NVreg_EnableResizableBar=1) and keys in NVreg_RegistryDwords, of which
 // only the last line counts, so keys of the user and of p2pd must be in one. The verdict is about the configuration;
-// `in_force` is a fact about the loaded module: it changes when the module is loaded again.
-// Reads modprobe.d as libkmod does, /proc/cmdline, /proc/driver/nvidia/params, /sys/module/*/parameters.
+// options-in-force is about the loaded module, which changes when it is loaded again.
+// Reads modprobe.d as libkmod does, /proc/cmdline.
 // Reference: modprobe.d(5); nv-reg.h of NVIDIA's open-gpu-kernel-modules.
-#include <map>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "base/probe.hpp"
 #include "machine/catalogue/staging.hpp"
 #include "machine/driver/driver_install.hpp"
 #include "machine/driver/driver_options.hpp"
-#include "machine/driver/stock_p2p.hpp"
 #include "machine/hardware/nvidia_procfs.hpp"
 #include "machine/modules/modprobe_d.hpp"
 #include "machine/modules/module_install.hpp"
@@ -28,25 +28,6 @@ constexpr Parameter kParameters[] = {
      "options"},
     {"experimental", Parameter::Type::boolean, false, "allows keys whose effect is not known from the source"},
 };
-
-/// Value that the loaded module uses; null if it cannot be read.
-nlohmann::json running_value(const Host& host, const std::string& module, const OptionState& state,
-                             const std::map<std::string, std::string>& nvidia) {
-  // the sysfs node of RegistryDwords reads empty: only params has the value
-  const bool of_device = state.dword && is_device_key(state.name);
-  const auto found = nvidia.find(of_device     ? std::string(kDeviceDwords)
-                                 : state.dword ? std::string(kRegistryDwords)
-                                               : kernel_name(state.name));
-  if (module == "nvidia" && found != nvidia.end()) {
-    if (!state.dword) return found->second;
-    for (const auto& [key, value] : of_device ? parse_device_dwords(found->second) : parse_dwords(found->second))
-      if (key == state.name) return value;
-    return "";
-  }
-  if (state.dword) return nullptr;
-  const auto value = host.line("/sys/module/" + module + "/parameters/" + kernel_name(state.name));
-  return value ? nlohmann::json(*value) : nlohmann::json(nullptr);
-}
 
 /// True for open modules that somebody installed by hand: they stay if P2P works with them. Those of packages, and
 /// proprietary ones, are replaced before the options of another build matter.
@@ -73,53 +54,33 @@ Result<std::string> not_concerned(const Host& host, const Parameters& given) {
 }
 
 Result<Finding> check(const Host& host, const Parameters& given) {
-  if (std::string why = TRY(not_concerned(host, given)); !why.empty()) {
-    Finding finding;
-    finding.verdict = Verdict::not_applicable;
-    finding.summary = std::move(why);
-    return finding;
-  }
+  if (std::string why = TRY(not_concerned(host, given)); !why.empty()) return not_applicable(std::move(why));
   const Parameters parameters = TRY(with_driver_options(host, given));
   const std::string module = kernel_name(parameters.at("module").get<std::string>());
-  const auto nvidia = nvidia_params(host).value_or(std::map<std::string, std::string>());
-  Finding finding;
-  finding.verdict = Verdict::pass;
-  nlohmann::json in_force = true;
-  std::string lacking;
-  finding.facts = {
-      {"module", module}, {"options", nlohmann::json::object()}, {"registry_dwords", nlohmann::json::object()}};
   const std::vector<OptionState> states = option_states(TRY(module_options(host)), parameters);
-  if (states.empty()) {
-    finding.summary = "module " + module + " needs no option with this driver";
-    return finding;
-  }
+  Finding finding;
+  finding.facts = {{"module", module}};
+  std::vector<std::string> lacking;
   for (const OptionState& state : states) {
-    const nlohmann::json running = running_value(host, module, state, nvidia);
-    nlohmann::json& fact = finding.facts[state.dword ? "registry_dwords" : "options"][state.name];
-    fact = {{"wanted", state.wanted}, {"configured", nullptr}, {"running", running}};
-    if (state.configured) fact["configured"] = *state.configured;
-    if (running.is_null() && in_force == true) in_force = nullptr;
-    if (running.is_string() && !same_value(running.get<std::string>(), state.wanted)) in_force = false;
-    finding.evidence.push_back({state.source.empty() ? "modprobe.d" : state.source,
-                                state.name + (state.configured ? "=" + *state.configured : " is not set")});
-    if (state.holds) continue;
-    finding.verdict = Verdict::fail;
-    lacking += (lacking.empty() ? "" : ", ") + state.name + "=" + state.wanted;
+    finding.facts[state.dword ? "registry_dwords" : "options"][state.name] = {
+        {"wanted", state.wanted}, {"configured", or_null(state.configured)}};
+    finding.saw(state.source.empty() ? "modprobe.d" : state.source,
+                state.name + (state.configured ? "=" + *state.configured : " is not set"));
+    if (!state.holds) lacking.push_back(state.name + "=" + state.wanted);
   }
-  finding.facts["in_force"] = in_force;
-  if (finding.verdict == Verdict::fail) {
-    finding.summary = "module " + module + " is not configured with " + lacking;
-    finding.next = "Set it in a file of /etc/modprobe.d, then load the module again.";
-    return finding;
-  }
-  finding.summary = "module " + module + " is configured with the wanted options";
+  if (states.empty())
+    finding.set(Verdict::pass, fmt::format("module {} needs no option with this driver", module));
+  else if (lacking.empty())
+    finding.set(Verdict::pass, fmt::format("module {} is configured with the wanted options", module));
+  else
+    finding.set(Verdict::fail, fmt::format("module {} is not configured with {}", module, fmt::join(lacking, ", ")),
+                "Set it in a file of /etc/modprobe.d, then load the module again.");
   return finding;
 }
 
 }  // namespace
 
-extern const Probe kModprobeOptions;
-const Probe kModprobeOptions = {
+extern const Probe kModprobeOptions = {
     .id = "modprobe-options",
     .asserts = "modprobe gives `module` the options in `options` and the keys in `registry_dwords`",
     .parameters = kParameters,

@@ -31,43 +31,35 @@ std::string holding(const NcclPlan& plan) {
   if (plan.unfit) return "P2P is not proven fit for NCCL";
   if (plan.need.level == NcclReach::unknown) return "the paths between the GPUs are not visible: NCCL decides";
   if (plan.need.by_itself) return "NCCL needs no setting for P2P between these GPUs";
-  return fmt::format("{} line {}: NCCL_P2P_LEVEL={}", kNcclConf, plan.conf.level->line, plan.conf.level->value);
+  return plan.conf.level->text();
 }
 
 Result<Finding> check(const Host& host, const Parameters&) {
   const NcclPlan plan = TRY(nccl_plan(host));
+  if (plan.need.pairs == 0) return not_applicable("fewer than two GPUs");
   Finding finding;
-  if (plan.need.pairs == 0) {
-    finding.verdict = Verdict::not_applicable;
-    finding.summary = "fewer than two GPUs";
-    return finding;
-  }
   finding.facts = {{"level", to_string(plan.need.level)}, {"by_itself", plan.need.by_itself}, {"fit", !plan.unfit}};
-  if (!plan.need.by_itself) finding.evidence.push_back({"paths between GPUs", plan.need.why()});
-  for (const auto& [name, setting] :
-       {std::pair("NCCL_P2P_LEVEL", plan.conf.level), {"NCCL_P2P_DISABLE", plan.conf.disabled}})
-    if (setting)
-      finding.evidence.push_back(
-          {fmt::format("{} line {}", kNcclConf, setting->line), fmt::format("{}={}", name, setting->value)});
-  for (const NcclVariable& one : plan.environment)
-    finding.evidence.push_back({one.source, fmt::format("{}={}", one.name, one.value)});
-  finding.summary = lacking(plan);
-  if (!plan.contradicting.empty() && !plan.unfit) {
-    finding.next = plan.contradicting.size() == 1 ? "Remove that line: p2pd did not add it."
-                                                  : "Remove those lines: p2pd did not add them.";
-    for (const NcclVariable& one : plan.contradicting)
-      finding.facts["warnings"].push_back(
-          one.text() + " prevents NCCL from using proven P2P. Remove that line: p2pd did not add it.");
-  }
-  finding.verdict = !finding.summary.empty() ? Verdict::fail : plan.unfit ? Verdict::not_applicable : Verdict::pass;
-  if (finding.summary.empty()) finding.summary = holding(plan);
+  if (!plan.need.by_itself) finding.saw("paths between GPUs", plan.need.why());
+  std::vector<NcclVariable> assigned = plan.environment;
+  for (const auto& setting : {plan.conf.disabled, plan.conf.level})
+    if (setting) assigned.insert(assigned.begin(), *setting);
+  for (const NcclVariable& one : assigned) finding.saw(one.source, fmt::format("{}={}", one.name, one.value));
+  if (std::string why = lacking(plan); !why.empty())
+    finding.set(Verdict::fail, std::move(why));
+  else
+    finding.set(plan.unfit ? Verdict::not_applicable : Verdict::pass, holding(plan));
+  if (plan.contradicting.empty() || plan.unfit) return finding;
+  finding.next = plan.contradicting.size() == 1 ? "Remove that line: p2pd did not add it."
+                                                : "Remove those lines: p2pd did not add them.";
+  for (const NcclVariable& one : plan.contradicting)
+    finding.facts["warnings"].push_back(one.text() +
+                                        " prevents NCCL from using proven P2P. Remove that line: p2pd did not add it.");
   return finding;
 }
 
 }  // namespace
 
-extern const Probe kNccl;
-const Probe kNccl = {
+extern const Probe kNccl = {
     .id = "nccl",
     .asserts = "NCCL uses proven P2P, by its own choice or by /etc/nccl.conf",
     .check = check,

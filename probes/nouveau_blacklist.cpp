@@ -15,27 +15,27 @@ namespace {
 
 Result<Finding> check(const Host& host, const Parameters&) {
   Finding finding;
-  finding.facts = {{"source", nullptr}};
   std::vector<std::string> kept_off, free;
+  std::string source;
   for (const BannedModule& driver : TRY(linux_drivers(host))) {
     const bool banned = !driver.source.empty();
     (banned ? kept_off : free).push_back(driver.module);
-    if (banned) finding.facts["source"] = driver.source;
-    finding.evidence.push_back(
-        {banned ? driver.source : "modprobe.d", driver.module + (banned ? " is kept off" : ": no entry keeps it off")});
+    if (banned) source = driver.source;
+    finding.saw(banned ? driver.source : "modprobe.d",
+                driver.module + (banned ? " is kept off" : ": no entry keeps it off"));
   }
-  finding.verdict = free.empty() ? Verdict::pass : Verdict::fail;
-  finding.summary = free.empty()
-                        ? fmt::format("{} {} kept off the GPUs by {}", fmt::join(kept_off, " and "),
-                                      kept_off.size() == 1 ? "is" : "are", finding.facts["source"].get<std::string>())
-                        : fmt::format("nothing keeps {} off the GPUs", fmt::join(free, " and "));
+  finding.facts = {{"source", or_null(source)}};
+  if (free.empty())
+    finding.set(Verdict::pass, fmt::format("{} {} kept off the GPUs by {}", fmt::join(kept_off, " and "),
+                                           kept_off.size() == 1 ? "is" : "are", source));
+  else
+    finding.set(Verdict::fail, fmt::format("nothing keeps {} off the GPUs", fmt::join(free, " and ")));
   return finding;
 }
 
 }  // namespace
 
-extern const Probe kNouveauBlacklist;
-const Probe kNouveauBlacklist = {
+extern const Probe kNouveauBlacklist = {
     .id = "nouveau-blacklist",
     .asserts = "modprobe.d keeps nouveau and Nova off the GPUs",
     .check = check,

@@ -15,8 +15,8 @@
 
 #include "base/probe.hpp"
 #include "machine/driver/driver_install.hpp"
+#include "machine/driver/driver_options.hpp"
 #include "machine/driver/loaded_driver.hpp"
-#include "machine/driver/stock_p2p.hpp"
 #include "machine/hardware/gpus.hpp"
 #include "machine/hardware/nvidia_procfs.hpp"
 #include "machine/hardware/pci.hpp"
@@ -29,6 +29,8 @@ namespace p2pd {
 namespace {
 
 constexpr std::string_view kVersion = "/proc/driver/nvidia/version";
+constexpr const char* kUseListed =
+    "Use a driver that \"p2pctl catalogue\" lists for this machine; \"p2pctl apply\" installs one.";
 
 /// Running driver, as far as files show.
 struct Running {
@@ -58,39 +60,25 @@ Result<Running> running_driver(const Host& host, Finding& finding) {
   if (is_image(host)) return out;
   out.by_gpu = TRY(drivers_of_gpus(host));
   for (const auto& [address, driver] : out.by_gpu)
-    finding.evidence.push_back({"/sys/bus/pci/devices/" + address + "/driver", driver.empty() ? "none" : driver});
+    finding.saw("/sys/bus/pci/devices/" + address + "/driver", driver.empty() ? "none" : driver);
   out.loaded = host.files().exists("/sys/module/nvidia");
   const std::string banner = host.line(kVersion).value_or("");
   const auto version = parse_nvidia_version(banner);
   out.proprietary = version && !version->open && !open_is_installed(host);
-  if (!banner.empty())
-    finding.evidence.push_back({std::string(kVersion), banner.substr(0, banner.find_first_of("\n("))});
+  if (!banner.empty()) finding.saw(kVersion, banner.substr(0, banner.find_first_of("\n(")));
   const auto release = host.line("/proc/sys/kernel/osrelease");
   out.own_modules = is_image(host) ? installed_build(host).has_value() : release && has_own_modules(host, *release);
   out.stock_p2p = TRY(is_stock_p2p_configured(host));
   finding.facts["drivers"] = out.by_gpu;
-  finding.facts["proprietary_loaded"] = out.proprietary;
   return out;
 }
 
-void tell(const DriverInstall& install, Finding& finding) {
-  std::vector<std::string> names, held, loose;
-  for (const DpkgPackage& package : install.packages) {
-    names.push_back(package.name + ":" + package.architecture);
-    (package.held() ? held : loose).push_back(names.back());
-  }
-  const auto& runfile = install.runfile;
-  finding.facts.update({{"packages", names},
-                        {"package_versions", install.package_versions()},
-                        {"held", held},
-                        {"not_held", loose},
-                        {"runfile",
-                         {{"installed", runfile.installed},
-                          {"version", runfile.version.empty() ? nlohmann::json() : nlohmann::json(runfile.version)},
-                          {"log", runfile.log},
-                          {"refused_here", runfile.refused_here}}},
-                        {"dkms", install.dkms}});
-  finding.evidence.insert(finding.evidence.end(), install.evidence.begin(), install.evidence.end());
+/// Names of the packages that are held, or of those that are not.
+std::vector<std::string> packages_of(const DriverInstall& install, bool held) {
+  std::vector<std::string> names;
+  for (const DpkgPackage& package : install.packages)
+    if (package.held() == held) names.push_back(package.name + ":" + package.architecture);
+  return names;
 }
 
 /// "the runfile 570.86.16", "4 packages (535.183.01)"
@@ -100,33 +88,25 @@ std::string by_whom(const DriverInstall& install) {
   return fmt::format("{} packages ({})", install.packages.size(), fmt::join(install.package_versions(), ", "));
 }
 
-void refuse(Finding& finding, std::string summary, std::string next) {
-  finding.verdict = Verdict::fail;
-  finding.summary = std::move(summary);
-  finding.next = std::move(next);
-}
-
 /// Fails a driver that cannot give P2P; leaves a passing finding unchanged.
 void judge(const DriverInstall& install, const Running& running, Finding& finding) {
   if (!install.runfile.installed && install.packages.empty()) {
-    finding.next = "Install the NVIDIA driver.";
-    finding.summary = "no NVIDIA driver is installed";
-    if (const std::string taken = taken_by_linux(running.by_gpu); !taken.empty())
-      finding.summary = taken + ", and no NVIDIA driver is installed";
+    const std::string taken = taken_by_linux(running.by_gpu);
+    finding.set(Verdict::fail, taken + (taken.empty() ? "" : ", and ") + "no NVIDIA driver is installed",
+                "Install the NVIDIA driver.");
     if (!install.dkms.empty()) finding.summary += fmt::format(", and DKMS has {}", fmt::join(install.dkms, ", "));
-    finding.verdict = Verdict::fail;
   } else if (running.needs_built && running.proprietary) {
-    refuse(
-        finding,
+    finding.set(
+        Verdict::fail,
         fmt::format("the proprietary modules are loaded ({}): they give no P2P between GeForce cards", finding.summary),
-        "Use a driver that \"p2pctl catalogue\" lists for this machine; \"p2pctl apply\" installs one.");
+        kUseListed);
   } else if (running.own_modules) {
     finding.summary += ", with modules by p2pd";
   } else if (running.stock_p2p) {
     finding.summary += ", with its own P2P enabled";
   } else if (running.needs_built && install.packaged_modules()) {
-    refuse(finding, "the distribution's modules give no P2P between GeForce cards; " + finding.summary,
-           "Use a driver that \"p2pctl catalogue\" lists for this machine; \"p2pctl apply\" installs one.");
+    finding.set(Verdict::fail, "the distribution's modules give no P2P between GeForce cards; " + finding.summary,
+                kUseListed);
   }
 }
 
@@ -136,51 +116,46 @@ void judge_given(const Running& running, Finding& finding) {
   for (const auto& [address, driver] : running.by_gpu)
     if (!driver.empty() && driver != "nvidia" && taken_by_linux({{address, driver}}).empty()) given.push_back(address);
   if (given.empty() || finding.verdict != Verdict::pass) return;
-  finding.verdict = Verdict::unknown;
-  finding.summary = fmt::format("{} has {}, so that nvidia cannot drive it; {}", running.by_gpu.at(given.front()),
-                                fmt::join(given, ", "), finding.summary);
-  finding.next =
+  const std::string& driver = running.by_gpu.at(given.front());
+  finding.set(
+      Verdict::unknown,
+      fmt::format("{} has {}, so that nvidia cannot drive it; {}", driver, fmt::join(given, ", "), finding.summary),
       fmt::format("Take {} out of the guest and away from {} (modprobe.d, driver_override), and reboot{}.",
-                  fmt::join(given, ", "), running.by_gpu.at(given.front()),
+                  fmt::join(given, ", "), driver,
                   running.by_gpu.size() < given.size() + 2
                       ? ""
                       : fmt::format("; else leave it out: \"gpus: {{exclude: [\"{}\"]}}\" in /etc/p2pd/p2pd.yaml",
-                                    fmt::join(given, "\", \"")));
+                                    fmt::join(given, "\", \""))));
 }
 
 Result<Finding> check(const Host& host, const Parameters&) {
   Finding finding;
   const Running running = TRY(running_driver(host, finding));
-  if (running.by_gpu.empty() && !is_image(host)) {
-    finding = Finding{};
-    finding.verdict = Verdict::not_applicable;
-    finding.summary = "no NVIDIA GPU";
-    return finding;
-  }
+  if (running.by_gpu.empty() && !is_image(host)) return not_applicable("no NVIDIA GPU");
   const DriverInstall install = TRY(installed_driver(host));
-  tell(install, finding);
+  const std::vector<std::string> held = packages_of(install, true), loose = packages_of(install, false);
+  finding.facts["held"] = held;
+  finding.facts["dkms"] = install.dkms;
+  finding.evidence.insert(finding.evidence.end(), install.evidence.begin(), install.evidence.end());
   if (!install.runfile.installed && install.packages.empty() && running.loaded) {
     if (running.needs_built)
       return fail(ErrorCode::not_found, "an nvidia module is loaded, installed by neither packages nor a runfile");
-    finding.verdict = Verdict::pass;
-    finding.summary = "an NVIDIA driver is loaded, installed by neither packages nor a runfile";
+    finding.set(Verdict::pass, "an NVIDIA driver is loaded, installed by neither packages nor a runfile");
     return finding;
   }
   if (install.runfile.installed && !install.packages.empty()) {
-    refuse(finding,
-           fmt::format("the driver is installed twice: by {} and by {} packages ({})", by_whom(install),
-                       install.packages.size(), fmt::join(install.package_versions(), ", ")),
-           "Remove one: nvidia-uninstall removes the runfile's; then install the packages again, so that none of "
-           "their files is missing.");
+    finding.set(Verdict::fail,
+                fmt::format("the driver is installed twice: by {} and by {} packages ({})", by_whom(install),
+                            install.packages.size(), fmt::join(install.package_versions(), ", ")),
+                "Remove one: nvidia-uninstall removes the runfile's; then install the packages again, so that none of "
+                "their files is missing.");
     return finding;
   }
-  finding.verdict = Verdict::pass;
-  finding.summary = "installed by " + by_whom(install);
+  finding.set(Verdict::pass, "installed by " + by_whom(install));
   if (install.package_versions().size() > 1) finding.summary += ", of different versions";
   if (!install.dkms.empty()) finding.summary += fmt::format("; DKMS: {}", fmt::join(install.dkms, ", "));
-  const auto& loose = finding.facts["not_held"];
-  if (!finding.facts["held"].empty() && !loose.empty())  // an upgrade would separate them
-    finding.summary += fmt::format("; held except for {}", fmt::join(loose.get<std::vector<std::string>>(), ", "));
+  if (!held.empty() && !loose.empty())  // an upgrade would separate them
+    finding.summary += fmt::format("; held except for {}", fmt::join(loose, ", "));
   judge(install, running, finding);
   judge_given(running, finding);
   return finding;
@@ -188,8 +163,7 @@ Result<Finding> check(const Host& host, const Parameters&) {
 
 }  // namespace
 
-extern const Probe kNvidiaDriver;
-const Probe kNvidiaDriver = {
+extern const Probe kNvidiaDriver = {
     .id = "nvidia-driver",
     .asserts = "one NVIDIA driver is installed, and is of a kind that can give P2P; no guest has a GPU",
     .check = check,

@@ -30,10 +30,10 @@ struct Loaded {
   std::vector<ModuleIdentity> on_disk;  ///< their identities
 };
 
-/// "open", "proprietary", or null.
-nlohmann::json flavour(const Host& host) {
+/// "open" or "proprietary"; empty: not known.
+std::string flavour_of(const Host& host) {
   const auto version = nvidia_version(host);
-  if (!version) return nullptr;
+  if (!version) return {};
   return version->open ? "open" : "proprietary";
 }
 
@@ -68,9 +68,10 @@ Result<std::vector<Loaded>> loaded_modules(const Host& host, const std::string& 
 /// Reports the fault of one module; returns true if there is one.
 bool wrong(const Loaded& loaded, const std::string& release, Finding& finding) {
   if (loaded.files.empty()) {
-    finding.summary = fmt::format("{} is loaded (srcversion {}), and kernel {} no longer has that file", loaded.name,
-                                  loaded.identity.srcversion, release);
-    finding.next = "Install the driver for this kernel, or reboot into the kernel that has it.";
+    finding.set(Verdict::fail,
+                fmt::format("{} is loaded (srcversion {}), and kernel {} no longer has that file", loaded.name,
+                            loaded.identity.srcversion, release),
+                "Install the driver for this kernel, or reboot into the kernel that has it.");
     return true;
   }
   const std::string first = short_name(loaded.files.front(), release);
@@ -83,47 +84,37 @@ bool wrong(const Loaded& loaded, const std::string& release, Finding& finding) {
     const bool by_hand = first.starts_with("updates/dkms/") && other.starts_with("kernel/drivers/video/") &&
                          shadowed.srcversion != used.srcversion;
     if (!by_hand && (used.is(loaded.identity) || !shadowed.is(loaded.identity))) continue;
-    finding.summary = fmt::format("{} ({}) shadows the different {} ({}); loaded is {}", first, used.text(shadowed),
-                                  other, shadowed.text(used), loaded.identity.text(used));
-    finding.next = fmt::format("Keep one: remove {} ({}), run depmod, and load the modules again.", first,
-                               first.starts_with("updates/dkms/") ? "dkms remove" : "delete the file");
+    finding.set(Verdict::fail,
+                fmt::format("{} ({}) shadows the different {} ({}); loaded is {}", first, used.text(shadowed), other,
+                            shadowed.text(used), loaded.identity.text(used)),
+                fmt::format("Keep one: remove {} ({}), run depmod, and load the modules again.", first,
+                            first.starts_with("updates/dkms/") ? "dkms remove" : "delete the file"));
     return true;
   }
   if (used.is(loaded.identity)) return false;
-  finding.summary = not_installed_text(loaded.name, loaded.identity, used);
-  finding.next = "Load the modules again, or reboot.";
-  return true;
-}
-
-/// Sets the verdict if nvidia is not loaded, or nouveau or Nova is in its place; returns false otherwise.
-bool judge_gpus(const std::map<std::string, std::string>& drivers, bool nvidia, Finding& finding) {
-  finding.verdict = Verdict::fail;
-  if (drivers.empty()) {
-    finding.verdict = Verdict::not_applicable;
-    finding.summary = "no NVIDIA GPU";
-  } else if (const std::string taken = taken_by_linux(drivers); !taken.empty()) {
-    finding.summary = taken;
-    finding.next = "Blacklist nouveau, nova_core and nova_drm in /etc/modprobe.d, rebuild the initramfs and reboot.";
-  } else if (!nvidia) {
-    finding.summary = "no NVIDIA kernel module is loaded";
-    finding.next = "Install the NVIDIA driver; where it is installed, run modprobe nvidia and read the kernel log.";
-  } else {
-    return false;
-  }
+  finding.set(Verdict::fail, not_installed_text(loaded.name, loaded.identity, used),
+              "Load the modules again, or reboot.");
   return true;
 }
 
 Result<Finding> check(const Host& host, const Parameters&) {
   const std::map<std::string, std::string> drivers = TRY(drivers_of_gpus(host));
-  const bool nvidia = host.files().exists("/sys/module/nvidia");
+  if (drivers.empty()) return not_applicable("no NVIDIA GPU");
   Finding finding;
-  const auto version = host.line("/sys/module/nvidia/version");
-  finding.facts = {{"drivers", drivers}, {"loaded", nvidia}, {"flavour", flavour(host)}, {"version", nullptr}};
-  if (version) finding.facts["version"] = *version;
+  const std::string flavour = flavour_of(host);
+  finding.facts = {{"flavour", or_null(flavour)}};
   for (const auto& [address, driver] : drivers)
-    if (!driver.empty() && driver != "nvidia")
-      finding.evidence.push_back({"/sys/bus/pci/devices/" + address + "/driver", driver});
-  if (judge_gpus(drivers, nvidia, finding)) return finding;
+    if (!driver.empty() && driver != "nvidia") finding.saw("/sys/bus/pci/devices/" + address + "/driver", driver);
+  if (const std::string taken = taken_by_linux(drivers); !taken.empty()) {
+    finding.set(Verdict::fail, taken,
+                "Blacklist nouveau, nova_core and nova_drm in /etc/modprobe.d, rebuild the initramfs and reboot.");
+    return finding;
+  }
+  if (!host.files().exists("/sys/module/nvidia")) {
+    finding.set(Verdict::fail, "no NVIDIA kernel module is loaded",
+                "Install the NVIDIA driver; where it is installed, run modprobe nvidia and read the kernel log.");
+    return finding;
+  }
   const std::string release = TRY(host.line("/proc/sys/kernel/osrelease"));
   TRY(host.line("/sys/module/nvidia/srcversion"));
   const std::vector<Loaded> modules = TRY(loaded_modules(host, release));
@@ -134,29 +125,27 @@ Result<Finding> check(const Host& host, const Parameters&) {
     for (std::size_t i = 0; i < loaded.files.size(); ++i) {
       facts["files"].push_back(to_json(loaded.on_disk[i]));
       facts["files"].back()["file"] = loaded.files[i];
-      finding.evidence.push_back({loaded.files[i], loaded.on_disk[i].srcversion});
+      finding.saw(loaded.files[i], loaded.on_disk[i].srcversion);
       if (i > 0 && loaded.name == "nvidia") shadowed += "; shadowed: " + short_name(loaded.files[i], release);
     }
-    finding.evidence.push_back({"/sys/module/" + loaded.name + "/srcversion", loaded.identity.srcversion});
+    finding.saw("/sys/module/" + loaded.name + "/srcversion", loaded.identity.srcversion);
   }
   if (std::ranges::any_of(modules, [&](const Loaded& loaded) { return wrong(loaded, release, finding); }))
     return finding;
-  finding.verdict = Verdict::pass;
   const Loaded& nvidia_module = modules.front();
   const ModuleIdentity& installed = nvidia_module.on_disk.front();
   const bool weaker = !nvidia_module.identity.by_build_id(installed);
-  finding.summary =
+  finding.set(
+      Verdict::pass,
       fmt::format("the loaded {} modules are those that modprobe loads: {} ({}{}){}",
-                  finding.facts["flavour"].is_string() ? finding.facts["flavour"].get<std::string>() : "nvidia",
-                  short_name(nvidia_module.files.front(), release), nvidia_module.identity.text(installed),
-                  weaker ? fmt::format(", {}", kWeakerSign) : "", shadowed);
+                  flavour.empty() ? "nvidia" : flavour, short_name(nvidia_module.files.front(), release),
+                  nvidia_module.identity.text(installed), weaker ? fmt::format(", {}", kWeakerSign) : "", shadowed));
   return finding;
 }
 
 }  // namespace
 
-extern const Probe kNvidiaModules;
-const Probe kNvidiaModules = {
+extern const Probe kNvidiaModules = {
     .id = "nvidia-modules",
     .asserts =
         "the NVIDIA modules are loaded, are the files that modprobe would load, and neither nouveau nor Nova has a GPU",

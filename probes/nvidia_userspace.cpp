@@ -11,7 +11,7 @@
 
 #include "base/probe.hpp"
 #include "machine/boot/kernel_log.hpp"
-#include "machine/driver/packaged_userspace.hpp"
+#include "machine/driver/driver_install.hpp"
 #include "machine/hardware/nvidia_procfs.hpp"
 
 namespace p2pd {
@@ -51,61 +51,51 @@ std::string other_firmware(const Host& host, const std::string& module) {
 }
 
 Result<Finding> check(const Host& host, const Parameters&) {
-  Finding finding;
-  finding.facts = {{"module", nullptr}, {"libraries", nlohmann::json::array()}};
-  if (!host.files().exists("/sys/module/nvidia")) {
-    finding.verdict = Verdict::not_applicable;
-    finding.summary = "no NVIDIA kernel module is loaded";
-    return finding;
-  }
+  if (!host.files().exists("/sys/module/nvidia")) return not_applicable("no NVIDIA kernel module is loaded");
   const std::string module = TRY(host.line(kVersionFile));
-  finding.facts["module"] = module;
-  finding.evidence.push_back({std::string(kVersionFile), module});
+  Finding finding;
+  finding.facts = {{"module", module}, {"libraries", nlohmann::json::array()}};
+  finding.saw(kVersionFile, module);
   std::string missing, other, nameless;
   for (const std::string_view name : kLibraries) {
     const std::vector<DriverLibrary> found = driver_libraries(host, name);
     if (found.empty()) missing += (missing.empty() ? "" : " and ") + std::string(name);
     for (const DriverLibrary& library : found) {
       finding.facts["libraries"].push_back({{"file", library.link}, {"version", library.version}});
-      finding.evidence.push_back({library.link, library.version});
+      finding.saw(library.link, library.version);
       if (library.version.empty())
         nameless = library.link;
       else if (library.version != module && other.empty())
         other = library.link + " is " + library.version;
     }
   }
-  finding.verdict = Verdict::fail;
   if (const std::string firmware = other_firmware(host, module); !firmware.empty()) {
     finding.facts["firmware"] = firmware;
-    finding.summary = fmt::format("module and firmware differ: the GPUs' firmware is {}, the loaded module {}{}",
-                                  firmware, module, other.empty() ? "" : "; " + other);
-    finding.next = "Install module, firmware and libraries of one version, from one source, and reboot.";
-    return finding;
-  }
-  if (!other.empty()) {
-    finding.summary = fmt::format("API mismatch: {}, the loaded module is {}", other, module);
-    finding.next = "Reboot; if it stays, install libraries and modules of one version and remove the others.";
-    return finding;
-  }
-  if (finding.facts["libraries"].empty())
+    finding.set(Verdict::fail,
+                fmt::format("module and firmware differ: the GPUs' firmware is {}, the loaded module {}{}", firmware,
+                            module, other.empty() ? "" : "; " + other),
+                "Install module, firmware and libraries of one version, from one source, and reboot.");
+  } else if (!other.empty()) {
+    finding.set(Verdict::fail, fmt::format("API mismatch: {}, the loaded module is {}", other, module),
+                "Reboot; if it stays, install libraries and modules of one version and remove the others.");
+  } else if (finding.facts["libraries"].empty()) {
     return fail(
         ErrorCode::not_found, "no libcuda.so.1 and no libnvidia-ml.so.1 in the standard library directories",
         "Install the driver's libraries; if they are elsewhere, compare them with " + std::string(kVersionFile) + ".");
-  if (!nameless.empty()) return fail(ErrorCode::invalid, nameless + " leads to a file whose name has no version");
-  if (!missing.empty()) {
-    finding.summary = missing + " is not installed";
-    finding.next = "Install the driver's libraries of version " + module + ".";
-    return finding;
+  } else if (!nameless.empty()) {
+    return fail(ErrorCode::invalid, nameless + " leads to a file whose name has no version");
+  } else if (!missing.empty()) {
+    finding.set(Verdict::fail, missing + " is not installed",
+                "Install the driver's libraries of version " + module + ".");
+  } else {
+    finding.set(Verdict::pass, "libraries and loaded module are both " + module);
   }
-  finding.verdict = Verdict::pass;
-  finding.summary = "libraries and loaded module are both " + module;
   return finding;
 }
 
 }  // namespace
 
-extern const Probe kNvidiaUserspace;
-const Probe kNvidiaUserspace = {
+extern const Probe kNvidiaUserspace = {
     .id = "nvidia-userspace",
     .asserts = "the driver's libraries and firmware are of the version of the loaded kernel module",
     .check = check,

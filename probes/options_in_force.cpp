@@ -16,9 +16,7 @@ namespace p2pd {
 namespace {
 
 bool same_dwords(const std::string& option, const std::string& left, const std::string& right) {
-  const auto parsed = [&](const std::string& text) {
-    return option == kDeviceDwords ? parse_device_dwords(text) : parse_dwords(text);
-  };
+  const auto parsed = [&](const std::string& text) { return parse_dwords(option, text); };
   Dwords one = parsed(left), other = parsed(right);
   std::ranges::sort(one);
   std::ranges::sort(other);
@@ -35,10 +33,7 @@ std::vector<std::string> not_in_force(const std::map<std::string, ModuleOption>&
     const bool dwords = name.starts_with(kRegistryDwords);
     const bool same = running != params.end() && (dwords ? same_dwords(name, running->second, option.value)
                                                          : same_value(running->second, option.value));
-    nlohmann::json& fact = finding.facts["options"][name];
-    fact = {{"configured", option.value}, {"running", nullptr}, {"source", option.source()}};
-    if (running != params.end()) fact["running"] = running->second;
-    finding.evidence.push_back({option.source(), name + "=" + option.value});
+    finding.saw(option.source(), name + "=" + option.value);
     if (same || running == params.end())
       continue;  // uvm is not loaded; unknown options of this driver: see module-parameters
     out.push_back(fmt::format("{}={} ({}) is not in force: the module runs with {}", name, option.value,
@@ -48,13 +43,7 @@ std::vector<std::string> not_in_force(const std::map<std::string, ModuleOption>&
 }
 
 Result<Finding> check(const Host& host, const Parameters&) {
-  Finding finding;
-  finding.facts = {{"options", nlohmann::json::object()}};
-  if (!host.files().exists("/sys/module/nvidia")) {
-    finding.verdict = Verdict::not_applicable;
-    finding.summary = "the nvidia module is not loaded";
-    return finding;
-  }
+  if (!host.files().exists("/sys/module/nvidia")) return not_applicable("the nvidia module is not loaded");
   auto configured = TRY(configured_options(host));
   auto running = TRY(nvidia_params(host));
   for (const ModuleOption& option : TRY(module_options(host))) {
@@ -62,22 +51,21 @@ Result<Finding> check(const Host& host, const Parameters&) {
     configured[option.name] = option;
     if (auto value = host.line("/sys/module/nvidia_uvm/parameters/" + option.name)) running[option.name] = *value;
   }
+  Finding finding;
   const std::vector<std::string> stale = not_in_force(configured, running, finding);
   finding.facts["not_in_force"] = stale;
-  finding.verdict = stale.empty() ? Verdict::pass : Verdict::fail;
-  finding.summary = stale.empty()
-                        ? fmt::format("the loaded modules run with their {} configured options", configured.size())
-                        : stale.front();
-  if (stale.size() > 1) finding.summary += fmt::format("; and {} more", stale.size() - 1);
-  if (!stale.empty())
-    finding.next = "Rebuild the initramfs if it has the module, then load the module again or reboot.";
+  if (stale.empty())
+    finding.set(Verdict::pass,
+                fmt::format("the loaded modules run with their {} configured options", configured.size()));
+  else
+    finding.set(Verdict::fail, stale.front() + (stale.size() > 1 ? fmt::format("; and {} more", stale.size() - 1) : ""),
+                "Rebuild the initramfs if it has the module, then load the module again or reboot.");
   return finding;
 }
 
 }  // namespace
 
-extern const Probe kOptionsInForce;
-const Probe kOptionsInForce = {
+extern const Probe kOptionsInForce = {
     .id = "options-in-force",
     .asserts = "the loaded modules nvidia and nvidia-uvm run with the options that modprobe.d gives them",
     .check = check,

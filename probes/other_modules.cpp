@@ -34,7 +34,7 @@ Result<Finding> check(const Host& host, const Parameters& parameters) {
   if (const auto finding = no_entry_needed(parameters); finding && taken.empty()) return *finding;
   const std::vector<DriverModule> loaded = driver_modules(host);
   Finding finding;
-  finding.facts = {{"loaded", nlohmann::json::object()}, {"other", nlohmann::json::array()}};
+  finding.facts = {{"other", nlohmann::json::array()}};
   std::map<std::string, std::string> files;
   if (!loaded.empty()) {
     auto listed = modules_by_name(host, TRY(host.line("/proc/sys/kernel/osrelease")));
@@ -46,10 +46,9 @@ Result<Finding> check(const Host& host, const Parameters& parameters) {
   for (const auto& [name, identity] : loaded) {
     const bool of_linux = std::ranges::count(kLinuxDrivers, name) > 0;
     const ModuleIdentity installed = of_linux ? ModuleIdentity() : TRY(installed_identity(host, files, name));
-    finding.facts["loaded"][name] = identity.srcversion;
-    finding.evidence.push_back({fmt::format("/sys/module/{}/srcversion", name), identity.srcversion});
+    finding.saw(fmt::format("/sys/module/{}/srcversion", name), identity.srcversion);
     if (!identity.build_id.empty())
-      finding.evidence.push_back({fmt::format("/sys/module/{}/notes/.note.gnu.build-id", name), identity.build_id});
+      finding.saw(fmt::format("/sys/module/{}/notes/.note.gnu.build-id", name), identity.build_id);
     weaker = weaker || !identity.by_build_id(installed);
     if (identity.is(installed)) continue;
     finding.facts["other"].push_back(name);
@@ -57,23 +56,23 @@ Result<Finding> check(const Host& host, const Parameters& parameters) {
                                          : not_installed_text(name, identity, installed);
   }
   if (!taken.empty()) other = taken;
-  finding.verdict = other.empty() ? Verdict::pass : Verdict::fail;
   const bool reboot = keeps_gpus_until_reboot(loaded);
   if (reboot) finding.facts["reboot"] = true;
-  finding.summary = !other.empty()   ? other
-                    : loaded.empty() ? "no driver of the GPUs is loaded"
-                    : weaker ? fmt::format("the loaded module is the installed one, by srcversion, {}", kWeakerSign)
-                             : "the loaded module is the installed one";
   if (!other.empty())
-    finding.next = reboot ? "Reboot: only that takes the GPUs from Nova."
-                          : "Stop the processes that use the GPUs and unload the modules, or reboot.";
+    finding.set(Verdict::fail, other,
+                reboot ? "Reboot: only that takes the GPUs from Nova."
+                       : "Stop the processes that use the GPUs and unload the modules, or reboot.");
+  else if (loaded.empty())
+    finding.set(Verdict::pass, "no driver of the GPUs is loaded");
+  else
+    finding.set(Verdict::pass, "the loaded module is the installed one" +
+                                   (weaker ? fmt::format(", by srcversion, {}", kWeakerSign) : std::string()));
   return finding;
 }
 
 }  // namespace
 
-extern const Probe kOtherModules;
-const Probe kOtherModules = {
+extern const Probe kOtherModules = {
     .id = "other-modules",
     .asserts = "no other driver than the installed one has the GPUs, and none of its modules is loaded",
     .parameters = kParameters,

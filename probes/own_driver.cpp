@@ -15,18 +15,18 @@ Result<Finding> check(const Host& host, const Parameters&) {
   const auto build = installed_build(host);
   Finding finding;
   finding.facts = {{"commit", build ? build->commit : ""}};
-  finding.verdict = build ? Verdict::pass : Verdict::fail;
-  finding.summary = build ? fmt::format("p2pd installed its modules here, of release {} and commit {:.12}",
-                                        build->release, build->commit)
-                          : "p2pd has installed no driver here";
-  if (!build) finding.next = "\"p2pctl apply\" installs one where no other gives P2P.";
+  if (build)
+    finding.set(Verdict::pass, fmt::format("p2pd installed its modules here, of release {} and commit {:.12}",
+                                           build->release, build->commit));
+  else
+    finding.set(Verdict::fail, "p2pd has installed no driver here",
+                "\"p2pctl apply\" installs one where no other gives P2P.");
   return finding;
 }
 
 }  // namespace
 
-extern const Probe kOwnDriver;
-const Probe kOwnDriver = {
+extern const Probe kOwnDriver = {
     .id = "own-driver",
     .asserts = "the driver of this machine is one that p2pd installed",
     .check = check,

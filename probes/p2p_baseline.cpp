@@ -8,9 +8,6 @@
 #include "base/probe.hpp"
 
 namespace p2pd {
-
-Result<Finding> p2p_baseline(const Host& host, const Parameters& parameters);
-
 namespace {
 
 constexpr Parameter kParameters[] = {
@@ -24,34 +21,31 @@ std::string why_not_measured(const std::string& text) {
   return why != saved.end() && why->is_string() ? why->get<std::string>() : "";
 }
 
-}  // namespace
-
-Result<Finding> p2p_baseline(const Host& host, const Parameters& parameters) {
+Result<Finding> check(const Host& host, const Parameters& parameters) {
+  if (!host.live()) return not_applicable("this system is not running: there is nothing to measure");
   const auto file = parameters.at("file").get<std::string>();
+  const bool saved = host.files().exists(file);
+  if (!saved && !host.files().exists("/proc/driver/nvidia/version"))
+    return not_applicable("no NVIDIA driver is loaded: there is nothing to compare with");
   Finding finding;
-  finding.verdict = Verdict::not_applicable;
-  if (!host.live()) {
-    finding.summary = "this system is not running: there is nothing to measure";
-  } else if (host.files().exists(file)) {
-    finding.verdict = Verdict::pass;
+  if (saved) {
     const std::string why = why_not_measured(host.files().read(file).value_or(""));
-    finding.summary = why.empty() ? "measured before the first change" : "the first measurement failed: " + why;
-    finding.evidence.push_back({file, why.empty() ? "is there" : "tells why nothing was measured"});
-  } else if (!host.files().exists("/proc/driver/nvidia/version")) {
-    finding.summary = "no NVIDIA driver is loaded: there is nothing to compare with";
+    finding.set(Verdict::pass,
+                why.empty() ? "measured before the first change" : "the first measurement failed: " + why);
+    finding.saw(file, why.empty() ? "is there" : "tells why nothing was measured");
   } else {
-    finding.verdict = Verdict::fail;
-    finding.summary = "not measured yet";
+    finding.set(Verdict::fail, "not measured yet");
   }
   return finding;
 }
 
-extern const Probe kP2pBaseline;
-const Probe kP2pBaseline = {
+}  // namespace
+
+extern const Probe kP2pBaseline = {
     .id = "p2p-baseline",
     .asserts = "the GPUs were measured before the first change",
     .parameters = kParameters,
-    .check = p2p_baseline,
+    .check = check,
     .skip_on_image = true,
 };
 

@@ -9,11 +9,11 @@
 
 #include <algorithm>
 
-#include "base/json_members.hpp"
 #include "base/probe.hpp"
-#include "machine/driver/driver_fit.hpp"
 #include "machine/driver/machine.hpp"
+#include "machine/driver/solver.hpp"
 #include "machine/hardware/driver_answer.hpp"
+#include "machine/hardware/measurement.hpp"
 #include "machine/hardware/p2p_use.hpp"
 #include "machine/modules/module_install.hpp"
 
@@ -73,43 +73,25 @@ nlohmann::json report_of(const CommandResult& result) {
   return report.is_object() ? report : nlohmann::json::object();
 }
 
-/// Uses of P2P with the value `fit` in a report.
-std::vector<std::string> uses(const nlohmann::json& judgement, std::string_view fit) {
-  std::vector<std::string> names;
-  for (const nlohmann::json& one : judgement.value("fit", nlohmann::json::array()))
-    if (one.value("fit", "") == fit) names.push_back(one.value("use", ""));
-  return names;
-}
-
-/// Uses that the machine was fit for before any change, from `file`.
-std::vector<std::string> uses_before(const Host& host, const std::string& file) {
-  const auto saved = parse_json(host.files().read(file).value_or(""));
-  return saved.is_object() ? uses(saved.value("judgement", nlohmann::json::object()), "fit")
-                           : std::vector<std::string>();
-}
-
 /// Judges a report. `before`: uses that the machine was fit for without the changes. A limited result without a gain
 /// over it fails.
-Finding judged(const nlohmann::json& report, const std::string& program, const std::vector<std::string>& before) {
+Finding judged(const nlohmann::json& document, const std::string& program, const std::vector<std::string>& before) {
+  const bench::BenchReport report = bench::bench_report_from(document);
+  const bench::Judgement& judgement = report.judgement;
   Finding finding;
-  const nlohmann::json& judgement = report.at("judgement");
-  finding.fit_for = uses(judgement, "fit");
-  finding.unfit_for = uses(judgement, "unfit");
+  finding.fit_for = judgement.uses(bench::Fitness::Kind::fit);
+  finding.unfit_for = judgement.uses(bench::Fitness::Kind::unfit);
   const bool more = std::ranges::any_of(finding.fit_for,
                                         [&](const std::string& use) { return std::ranges::count(before, use) == 0; });
-  finding.verdict = judgement.value("proven", false)            ? Verdict::pass
-                    : judgement.value("limited", false) && more ? Verdict::limited
-                                                                : Verdict::fail;
-  finding.summary = judgement.value("summary", "");
-  const nlohmann::json gain = report.value("gain", nlohmann::json::array());
-  if (!gain.empty()) finding.summary += "; " + gain.back().get<std::string>();
-  finding.facts = report;
-  finding.evidence.push_back({program, fmt::format("seed {}", report.value("seed", ""))});
-  if (const nlohmann::json& nccl = field_of(report, "collectives"); nccl.is_object())
-    finding.evidence.push_back({"NCCL", nccl.value("summary", "")});
-  for (const nlohmann::json& remark : judgement.value("remarks", nlohmann::json::array())) {
+  finding.verdict = judgement.proven ? Verdict::pass : judgement.limited && more ? Verdict::limited : Verdict::fail;
+  finding.summary = judgement.summary;
+  if (!report.gain.empty()) finding.summary += "; " + report.gain.back();
+  finding.facts = document;
+  finding.evidence.push_back({program, "seed " + report.measurement.seed});
+  if (const auto& nccl = report.measurement.collectives) finding.evidence.push_back({"NCCL", nccl->summary});
+  for (const bench::Remark& remark : judgement.remarks) {
     if (finding.evidence.size() > 8) break;
-    finding.evidence.push_back({remark.value("test", ""), remark.value("text", "")});
+    finding.evidence.push_back({remark.test, remark.text});
   }
   if (finding.verdict != Verdict::pass) finding.next = "\"p2p-bench --bug-report\" prints what a bug report needs";
   return finding;
@@ -144,8 +126,10 @@ Result<Finding> p2p_bench(const Host& host, const Parameters& parameters) {
   command.deadline = std::chrono::hours(1);  // p2p-bench ends earlier if the GPUs hang
   const CommandResult result = TRY(host.run_readonly(command));
   const nlohmann::json report = report_of(result);
-  if (report.contains("judgement"))
-    return judged(report, command.text(), against.empty() ? std::vector<std::string>() : uses_before(host, against));
+  if (report.contains("judgement")) {
+    const auto before = against.empty() ? nlohmann::json() : parse_json(host.files().read(against).value_or(""));
+    return judged(report, command.text(), bench::bench_report_from(before).judgement.uses(bench::Fitness::Kind::fit));
+  }
   TRY(require_success(command, report.empty() ? result : CommandResult{}));
   Finding finding;
   finding.verdict = Verdict::fail;  // no attempt was possible: no driver, a hung GPU

@@ -17,46 +17,27 @@
 namespace p2pd {
 namespace {
 
-using Json = nlohmann::json;
-
 constexpr Parameter kParameters[] = {kEntryParameter, kUserspaceParameter};
-
-Json named(const std::vector<DriverPackages::Named>& list) {
-  Json rows = Json::array();
-  for (const auto& [package, why] : list) rows.push_back({{"package", package}, {"why", why}});
-  return rows;
-}
-
-void tell(const DriverPackages& list, Finding& finding) {
-  Json rows = Json::array();
-  for (const DriverPackages::Purged& one : list.purged) {
-    rows.push_back({{"package", one.package.id()},
-                    {"version", one.package.version},
-                    {"held", one.package.held()},
-                    {"automatic", one.automatic},
-                    {"because", to_string(one.because)}});
-    if (!one.need.empty()) rows.back()["needs"] = one.need;
-    finding.evidence.push_back({std::string(kDpkgStatus), fmt::format("{} {}: {}", one.package.id(),
-                                                                      one.package.version, to_string(one.because))});
-  }
-  finding.facts = {{"packages", std::move(rows)}, {"spared", named(list.spared)}, {"blocked", named(list.blocked)}};
-}
 
 Result<Finding> check(const Host& host, const Parameters& parameters) {
   if (const auto finding = no_runfile_needed(parameters)) return *finding;
   const DriverPackages list = TRY(to_be_purged(host));
   Finding finding;
-  tell(list, finding);
-  const bool under_way = host.files().exists(PackageBackup::kPurging);
-  finding.verdict = list.empty() && !under_way ? Verdict::pass : Verdict::fail;
+  finding.facts["packages"] = list.ids();
+  for (const DriverPackages::Purged& one : list.purged)
+    finding.saw(kDpkgStatus, fmt::format("{} {}: {}", one.package.id(), one.package.version, to_string(one.because)));
+  if (list.empty() && host.files().exists(PackageBackup::kPurging)) {
+    finding.set(Verdict::fail, "a purge was interrupted at its end");
+    return finding;
+  }
   if (list.empty()) {
-    finding.summary = under_way ? "a purge was interrupted at its end" : "no package has an NVIDIA driver";
+    finding.set(Verdict::pass, "no package has an NVIDIA driver");
     return finding;
   }
   const auto count = [&](DriverPackages::Because because) {
     return std::ranges::count(list.purged, because, &DriverPackages::Purged::because);
   };
-  finding.summary = fmt::format("{} packages belong to a driver", count(DriverPackages::Because::driver));
+  finding.set(Verdict::fail, fmt::format("{} packages belong to a driver", count(DriverPackages::Because::driver)));
   if (const auto others = count(DriverPackages::Because::needs_it))
     finding.summary += fmt::format(", {} need it", others);
   if (const auto others = count(DriverPackages::Because::came_with_it))
@@ -71,8 +52,7 @@ Result<Finding> check(const Host& host, const Parameters& parameters) {
 
 }  // namespace
 
-extern const Probe kPackagedDriver;
-const Probe kPackagedDriver = {
+extern const Probe kPackagedDriver = {
     .id = "packaged-driver",
     .asserts = "no package has an NVIDIA driver",
     .parameters = kParameters,

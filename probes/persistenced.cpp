@@ -27,40 +27,34 @@ std::string lacking(const Persistenced& found) {
 Result<bool> may_have_gpu(const Host& host) { return is_image(host) || !nvidia_gpus(TRY(pci_devices(host))).empty(); }
 
 Result<Finding> check(const Host& host, const Parameters&) {
-  Finding finding;
-  finding.facts = {{"unit", nullptr}, {"enabled", false}, {"runs", nullptr}};
-  const bool installed = host.has_program(kPersistencedProgram);
-  if (!installed || !TRY(may_have_gpu(host))) {
-    finding.verdict = Verdict::not_applicable;
-    finding.summary = installed ? "no NVIDIA GPU" : "nvidia-persistenced is not installed";
-    return finding;
-  }
+  if (!host.has_program(kPersistencedProgram)) return not_applicable("nvidia-persistenced is not installed");
+  if (!TRY(may_have_gpu(host))) return not_applicable("no NVIDIA GPU");
   const Persistenced found = TRY(persistenced(host));
-  if (!found.unit.empty()) finding.facts["unit"] = found.unit;
-  finding.facts["enabled"] = !found.enabled_by.empty();
-  finding.evidence.push_back(
-      {found.unit.empty() ? "systemd's unit directories" : found.unit, found.unit.empty() ? "no such unit"
-                                                                       : found.masked     ? "masked"
-                                                                                      : "ExecStart=" + found.command});
-  if (!found.enabled_by.empty()) finding.evidence.push_back({found.enabled_by, "there"});
-  finding.summary = lacking(found);
-  if (finding.summary.empty() && systemd_runs(host)) {
-    const bool runs = TRY(persistenced_runs(host));
-    finding.facts["runs"] = runs;
-    finding.evidence.push_back({"systemctl is-active " + std::string(kPersistencedService), runs ? "active" : "not"});
-    if (!runs && host.files().exists(kDriver)) finding.summary = "nvidia-persistenced is enabled, and does not run";
+  Finding finding;
+  finding.facts = {{"unit", or_null(found.unit)}, {"enabled", !found.enabled_by.empty()}};
+  if (found.unit.empty())
+    finding.saw("systemd's unit directories", "no such unit");
+  else
+    finding.saw(found.unit, found.masked ? "masked" : "ExecStart=" + found.command);
+  if (!found.enabled_by.empty()) finding.saw(found.enabled_by, "there");
+  std::string why = lacking(found);
+  bool runs = false;
+  if (why.empty() && systemd_runs(host)) {
+    runs = TRY(persistenced_runs(host));
+    finding.saw("systemctl is-active " + std::string(kPersistencedService), runs ? "active" : "not");
+    if (!runs && host.files().exists(kDriver)) why = "nvidia-persistenced is enabled, and does not run";
   }
-  finding.verdict = finding.summary.empty() ? Verdict::pass : Verdict::fail;
-  if (finding.summary.empty())
-    finding.summary = finding.facts["runs"] == true ? "nvidia-persistenced runs, and starts at each boot"
-                                                    : "nvidia-persistenced starts at each boot";
+  if (!why.empty())
+    finding.set(Verdict::fail, why);
+  else
+    finding.set(Verdict::pass,
+                runs ? "nvidia-persistenced runs, and starts at each boot" : "nvidia-persistenced starts at each boot");
   return finding;
 }
 
 }  // namespace
 
-extern const Probe kPersistenced;
-const Probe kPersistenced = {
+extern const Probe kPersistenced = {
     .id = "persistenced",
     .asserts = "nvidia-persistenced starts at boot, runs, and keeps the GPUs initialised",
     .check = check,

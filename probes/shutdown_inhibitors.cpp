@@ -26,14 +26,9 @@ bool blocks_shutdown(const std::map<std::string, std::string>& lock) {
 }
 
 Result<Finding> check(const Host& host, const Parameters&) {
-  Finding finding;
-  finding.facts["blocks"] = nlohmann::json::array();
   const auto names = host.files().list(kInhibitors);
-  if (!names && names.error().code == ErrorCode::not_found) {
-    finding.verdict = Verdict::not_applicable;
-    finding.summary = "logind does not run here";
-    return finding;
-  }
+  if (!names && names.error().code == ErrorCode::not_found) return not_applicable("logind does not run here");
+  Finding finding;
   std::vector<std::string> who;
   for (const std::string& name : TRY(Result<std::vector<std::string>>(names))) {
     const std::string path = std::string(kInhibitors) + "/" + name;
@@ -43,20 +38,20 @@ Result<Finding> check(const Host& host, const Parameters&) {
     auto lock = logind_fields(TRY(Result<std::string>(text)));
     if (!blocks_shutdown(lock)) continue;
     who.push_back(fmt::format("{} (process {}): {}", lock["WHO"], lock["PID"], lock["WHY"]));
-    finding.facts["blocks"].push_back({{"who", lock["WHO"]}, {"why", lock["WHY"]}, {"pid", lock["PID"]}});
-    finding.evidence.push_back({path, who.back()});
+    finding.saw(path, who.back());
   }
-  finding.verdict = who.empty() ? Verdict::pass : Verdict::fail;
-  finding.summary =
-      who.empty() ? "nothing inhibits a restart" : fmt::format("a restart is blocked by {}", fmt::join(who, "; "));
-  if (!who.empty()) finding.next = "Wait until it has ended, or end it; \"systemd-inhibit --list\" shows the reasons.";
+  finding.facts["blocks"] = who;
+  if (who.empty())
+    finding.set(Verdict::pass, "nothing inhibits a restart");
+  else
+    finding.set(Verdict::fail, fmt::format("a restart is blocked by {}", fmt::join(who, "; ")),
+                "Wait until it has ended, or end it; \"systemd-inhibit --list\" shows the reasons.");
   return finding;
 }
 
 }  // namespace
 
-extern const Probe kShutdownInhibitors;
-const Probe kShutdownInhibitors = {
+extern const Probe kShutdownInhibitors = {
     .id = "shutdown-inhibitors",
     .asserts = "nothing inhibits a restart of this machine now",
     .check = check,

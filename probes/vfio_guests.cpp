@@ -19,30 +19,28 @@ Result<Finding> check(const Host& host, const Parameters&) {
     const std::string driver = pci_driver(host, device.address);
     if (!driver.ends_with("vfio-pci")) continue;  // names of variant drivers have the same ending
     (device.is_nvidia_gpu() ? gpus : others).push_back(device.address);
-    finding.evidence.push_back({"/sys/bus/pci/devices/" + device.address + "/driver", driver});
+    finding.saw("/sys/bus/pci/devices/" + device.address + "/driver", driver);
   }
   finding.facts = {{"gpus", gpus}, {"others", others}};
-  finding.verdict = gpus.empty() && others.empty() ? Verdict::pass : Verdict::fail;
-  if (!gpus.empty()) {
-    finding.summary =
-        fmt::format("{} is bound to vfio-pci: the card belongs to a guest, not to this system", fmt::join(gpus, ", "));
-    finding.next =
+  if (!gpus.empty())
+    finding.set(
+        Verdict::fail,
+        fmt::format("{} is bound to vfio-pci: the card belongs to a guest, not to this system", fmt::join(gpus, ", ")),
         fmt::format("Take {} out of the guest and away from vfio-pci (modprobe.d, vfio-pci.ids=), and reboot.",
-                    fmt::join(gpus, ", "));
-  } else if (!others.empty()) {
-    finding.summary = fmt::format("{} is bound to vfio-pci, for a guest that relies on the IOMMU and on ACS",
-                                  fmt::join(others, ", "));
-    finding.next = "Take the device from the guest (modprobe.d, vfio-pci.ids=), or leave P2P off on this machine.";
-  } else {
-    finding.summary = "no device is assigned to a guest";
-  }
+                    fmt::join(gpus, ", ")));
+  else if (!others.empty())
+    finding.set(Verdict::fail,
+                fmt::format("{} is bound to vfio-pci, for a guest that relies on the IOMMU and on ACS",
+                            fmt::join(others, ", ")),
+                "Take the device from the guest (modprobe.d, vfio-pci.ids=), or leave P2P off on this machine.");
+  else
+    finding.set(Verdict::pass, "no device is assigned to a guest");
   return finding;
 }
 
 }  // namespace
 
-extern const Probe kVfioGuests;
-const Probe kVfioGuests = {
+extern const Probe kVfioGuests = {
     .id = "vfio-guests",
     .asserts = "no device of this machine is assigned to a virtual machine (vfio-pci)",
     .check = check,

@@ -12,18 +12,17 @@
 
 #include "base/probe.hpp"
 #include "machine/catalogue/staging.hpp"
-#include "machine/driver/stock_p2p.hpp"
+#include "machine/driver/driver_options.hpp"
 #include "machine/hardware/gpus.hpp"
 
 namespace p2pd {
 namespace {
 
-/// NVIDIA GPUs of the bus, with the facts about a hypervisor.
+/// NVIDIA GPUs of the bus, as a hypervisor shows them.
 struct Gpus {
   int count = 0;
   int below_port = 0;
   bool one_clique = true;  ///< a hypervisor put all of them into the same one
-  nlohmann::json cliques = nlohmann::json::object();
 };
 
 Gpus look_at(const std::vector<PciDevice>& devices) {
@@ -35,7 +34,6 @@ Gpus look_at(const std::vector<PciDevice>& devices) {
     if (gpus.count++ == 0) first = clique;
     gpus.below_port += has_port_above(device, devices) ? 1 : 0;
     gpus.one_clique = gpus.one_clique && clique && clique == first;
-    gpus.cliques[device.address] = clique ? nlohmann::json(*clique) : nlohmann::json();
   }
   return gpus;
 }
@@ -62,37 +60,30 @@ Result<Finding> check(const Host& host, const Parameters& parameters) {
   const bool guest = *machine.guest;
   Finding finding;
   finding.evidence = std::move(machine.evidence);
-  finding.facts = {{"guest", guest},
-                   {"hypervisor", machine.hypervisor.empty() ? nlohmann::json() : nlohmann::json(machine.hypervisor)},
-                   {"cpu_flag", machine.cpu_flag ? nlohmann::json(*machine.cpu_flag) : nlohmann::json()},
-                   {"gpus", gpus.count},
-                   {"gpus_below_port", gpus.below_port},
-                   {"gpudirect_clique", gpus.cliques},
-                   {"host_decides", nlohmann::json::array()}};
-  finding.verdict = guest ? Verdict::not_applicable : Verdict::pass;
-  finding.summary = "this system runs on bare metal";
-  if (!guest) return finding;
-  finding.facts["host_decides"] = {"acs", "iommu", "links", "peer access of chipsets"};
-  finding.summary = fmt::format("this system is a guest{}{}: links, ACS and IOMMU {} are its host's",
-                                machine.hypervisor.empty() ? "" : " of ", machine.hypervisor,
-                                gpus.below_port == 0 ? "above the GPUs" : "beyond the ports that it shows");
+  finding.facts = {{"guest", guest}, {"hypervisor", or_null(machine.hypervisor)}};
+  if (!guest) {
+    finding.set(Verdict::pass, "this system runs on bare metal");
+    return finding;
+  }
+  finding.set(Verdict::not_applicable,
+              fmt::format("this system is a guest{}{}: links, ACS and IOMMU {} are its host's",
+                          machine.hypervisor.empty() ? "" : " of ", machine.hypervisor,
+                          gpus.below_port == 0 ? "above the GPUs" : "beyond the ports that it shows"));
   if (gpus.one_clique || gpus.count < 2 || !TRY(needs_built_driver(host))) return finding;
   if (const std::string driver = TRY(forcing_driver(host, parameters)); !driver.empty()) {
     finding.summary += fmt::format("; {} gives P2P without asking about the chipset: the proof decides", driver);
     return finding;
   }
-  finding.verdict = Verdict::fail;
-  finding.summary += ", and drivers refuse P2P behind its emulated chipset";
-  finding.next =
+  finding.set(
+      Verdict::fail, finding.summary + ", and drivers refuse P2P behind its emulated chipset",
       "On the host, give these GPUs the same clique (QEMU: vfio-pci, x-nv-gpudirect-clique=0), with iommu=pt and "
-      "without ACS redirection; or take them out of the guest and run p2pd on the host.";
+      "without ACS redirection; or take them out of the guest and run p2pd on the host.");
   return finding;
 }
 
 }  // namespace
 
-extern const Probe kVirtualization;
-const Probe kVirtualization = {
+extern const Probe kVirtualization = {
     .id = "virtualization",
     .asserts = "GeForce GPUs are on a physical machine, or their hypervisor lets them exchange data",
     .parameters = kParameters,

@@ -17,50 +17,37 @@ namespace {
 
 constexpr Parameter kParameters[] = {kEntryParameter, kUserspaceParameter};
 
-nlohmann::json facts_of(const PackageBackup& way) {
-  nlohmann::json rows = nlohmann::json::array();
-  for (const PackageBackup::Package& one : way.packages)
-    rows.push_back({{"package", one.id()},
-                    {"version", one.version},
-                    {"from", one.from},
-                    {"automatic", one.automatic},
-                    {"held", one.held}});
-  return rows;
-}
-
 Result<Finding> check(const Host& host, const Parameters& parameters) {
   if (const auto finding = no_runfile_needed(parameters)) return *finding;
   Finding finding;
   if (host.files().exists(kUpdateUnderWay)) {
-    finding.verdict = Verdict::pass;
-    finding.summary = "the packages are being upgraded; the package backup is complete";
-    finding.evidence.push_back({std::string(kUpdateUnderWay), "present"});
+    finding.set(Verdict::pass, "the packages are being upgraded; the package backup is complete");
+    finding.saw(kUpdateUnderWay, "present");
     return finding;
   }
   const DriverPackages list = TRY(to_be_purged(host));
   if (list.empty()) {
-    finding.verdict = Verdict::pass;
-    finding.summary = "no package has a driver: none has to be backed up";
-    finding.evidence.push_back({std::string(kDpkgStatus), "no package of a driver"});
+    finding.set(Verdict::pass, "no package has a driver: none has to be backed up");
+    finding.saw(kDpkgStatus, "no package of a driver");
     return finding;
   }
   const auto way = complete_package_backup(host, list);
   if (!way && !can_be_made(way.error())) return Failure(way.error());
-  finding.verdict = way ? Verdict::pass : Verdict::fail;
-  finding.facts["packages"] = way ? facts_of(*way) : nlohmann::json(list.ids());
-  finding.evidence.push_back(
-      {std::string(PackageBackup::kPath), way ? "each .deb as it was staged" : way.error().message});
-  finding.summary = way ? fmt::format("{} packages can be installed again without network", way->packages.size())
-                        : fmt::format("{} packages of the driver could not be reinstalled: {}", list.purged.size(),
-                                      way.error().message);
-  if (!way) finding.next = way.error().next;
+  finding.facts["packages"] = list.ids();
+  finding.saw(PackageBackup::kPath, way ? "each .deb as it was staged" : way.error().message);
+  if (way)
+    finding.set(Verdict::pass, fmt::format("{} packages can be installed again without network", way->packages.size()));
+  else
+    finding.set(
+        Verdict::fail,
+        fmt::format("{} packages of the driver could not be reinstalled: {}", list.purged.size(), way.error().message),
+        way.error().next);
   return finding;
 }
 
 }  // namespace
 
-extern const Probe kWayBack;
-const Probe kWayBack = {
+extern const Probe kWayBack = {
     .id = "way-back",
     .asserts = "every package that is purged can be reinstalled without network",
     .parameters = kParameters,

@@ -4,14 +4,9 @@
 namespace p2pd {
 
 std::string_view to_string(Verdict verdict) {
-  switch (verdict) {
-    case Verdict::pass: return "pass";
-    case Verdict::fail: return "fail";
-    case Verdict::not_applicable: return "not_applicable";
-    case Verdict::unknown: return "unknown";
-    case Verdict::limited: return "limited";
-  }
-  return "unknown";
+  constexpr std::string_view kNames[] = {"pass", "fail", "not_applicable", "unknown", "limited"};
+  static_assert(std::size(kNames) == static_cast<std::size_t>(Verdict::limited) + 1);
+  return kNames[static_cast<std::size_t>(verdict)];
 }
 
 nlohmann::json to_json(const Finding& finding) {
@@ -30,10 +25,8 @@ nlohmann::json to_json(const Finding& finding) {
 
 Finding unknown(const Error& error) {
   Finding finding;
-  finding.verdict = Verdict::unknown;
-  finding.summary = error.message;
+  finding.set(Verdict::unknown, error.message, error.next);
   finding.facts = {{"error", to_string(error.code)}};
-  finding.next = error.next;
   return finding;
 }
 

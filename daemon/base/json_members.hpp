@@ -30,6 +30,8 @@ std::optional<Number> json_number(const nlohmann::json& value) {
   return std::nullopt;
 }
 
+// Parts of JSON from another program or an untrusted file: one that is absent, or of another type, reads as empty.
+
 /// Member `key` of `object`; null if it is missing, or `object` is none.
 inline const nlohmann::json& field_of(const nlohmann::json& object, const char* key) {
   static const nlohmann::json kNothing;
@@ -43,13 +45,33 @@ Number json_number(const nlohmann::json& object, const char* key, Number otherwi
   return json_number<Number>(field_of(object, key)).value_or(otherwise);
 }
 
-/// Returns the texts in list `key` of `object`, which comes from outside; skips other values. Returns none if there is
-/// no list.
+inline std::optional<double> number_of(const nlohmann::json& value) { return json_number<double>(value); }
+inline std::optional<double> number_of(const nlohmann::json& object, const char* key) {
+  return number_of(field_of(object, key));
+}
+
+inline std::string text_of(const nlohmann::json& value) {
+  return value.is_string() ? value.get<std::string>() : std::string();
+}
+inline std::string text_of(const nlohmann::json& object, const char* key) { return text_of(field_of(object, key)); }
+
+inline bool flag_of(const nlohmann::json& object, const char* key) { return field_of(object, key) == true; }
+
+inline const nlohmann::json& list_of(const nlohmann::json& object, const char* key) {
+  static const nlohmann::json kEmpty = nlohmann::json::array();
+  const nlohmann::json& list = field_of(object, key);
+  return list.is_array() ? list : kEmpty;
+}
+
+inline const nlohmann::json& item_of(const nlohmann::json& list, std::size_t index) {
+  static const nlohmann::json kNothing;
+  return list.is_array() && index < list.size() ? list[index] : kNothing;
+}
+
+/// Texts in list `key` of `object`, without other values.
 inline std::vector<std::string> json_texts(const nlohmann::json& object, const char* key) {
   std::vector<std::string> texts;
-  const nlohmann::json& list = field_of(object, key);
-  if (!list.is_array()) return texts;
-  for (const nlohmann::json& item : list)
+  for (const nlohmann::json& item : list_of(object, key))
     if (item.is_string()) texts.push_back(item);
   return texts;
 }

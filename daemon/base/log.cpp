@@ -6,15 +6,12 @@
 #define SPDLOG_FMT_EXTERNAL  // same fmt as in the other files
 #endif
 #include <spdlog/details/null_mutex.h>
-#include <spdlog/pattern_formatter.h>
 #include <spdlog/sinks/base_sink.h>
 #include <spdlog/sinks/stdout_color_sinks.h>
+#include <spdlog/sinks/systemd_sink.h>
 #include <spdlog/spdlog.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
-#include <syslog.h>
-#define SD_JOURNAL_SUPPRESS_LOCATION  // the location would always be this file
-#include <systemd/sd-journal.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -33,27 +30,15 @@ thread_local std::vector<std::pair<std::string, std::string>> fields;
 // Casts the level: both types have the same levels in the same order.
 spdlog::level::level_enum of_spdlog(Level level) { return static_cast<spdlog::level::level_enum>(level); }
 
-int priority(spdlog::level::level_enum level) {
-  switch (level) {
-    case spdlog::level::trace:
-    case spdlog::level::debug: return LOG_DEBUG;
-    case spdlog::level::warn: return LOG_WARNING;
-    case spdlog::level::err: return LOG_ERR;
-    case spdlog::level::critical: return LOG_CRIT;
-    default: return LOG_INFO;
-  }
-}
-
-/// Sends records to journald with their fields; to standard error if journald does not accept them.
-class JournalSink : public spdlog::sinks::base_sink<std::mutex> {
- public:
-  explicit JournalSink(std::string program) : program_(std::move(program)) {}
-
+/// Sends records to journald with their fields, which spdlog's own sink does not have; to standard error if journald
+/// does not accept them.
+class JournalSink : public spdlog::sinks::systemd_sink_mt {
  protected:
   void sink_it_(const spdlog::details::log_msg& message) override {
-    std::vector<std::string> entries = {"MESSAGE=" + std::string(message.payload.data(), message.payload.size()),
-                                        "PRIORITY=" + std::to_string(priority(message.level)),
-                                        "SYSLOG_IDENTIFIER=" + program_};
+    const std::string text(message.payload.data(), message.payload.size()),
+        program(message.logger_name.data(), message.logger_name.size()),
+        priority = std::to_string(syslog_level(message.level));
+    std::vector<std::string> entries = {"MESSAGE=" + text, "PRIORITY=" + priority, "SYSLOG_IDENTIFIER=" + program};
     for (auto field = fields.rbegin(); field != fields.rend(); ++field) {
       const bool hidden =
           std::any_of(fields.rbegin(), field, [&](const auto& inner) { return inner.first == field->first; });
@@ -62,13 +47,9 @@ class JournalSink : public spdlog::sinks::base_sink<std::mutex> {
     std::vector<iovec> parts;
     for (std::string& entry : entries) parts.push_back({entry.data(), entry.size()});
     if (::sd_journal_sendv(parts.data(), static_cast<int>(parts.size())) >= 0) return;
-    const std::string line = "<" + std::to_string(priority(message.level)) + ">" + entries[0].substr(8) + "\n";
+    const std::string line = "<" + priority + ">" + text + "\n";
     (void)!::write(STDERR_FILENO, line.data(), line.size());
   }
-  void flush_() override {}
-
- private:
-  std::string program_;
 };
 
 /// Compares standard error with the device and inode that systemd names; a redirected one does not match.
@@ -79,23 +60,20 @@ bool stderr_is_journal() {
   return stream == std::to_string(info.st_dev) + ":" + std::to_string(info.st_ino);
 }
 
-std::shared_ptr<spdlog::sinks::sink> stderr_sink(std::string_view program) {
+spdlog::sink_ptr stderr_sink() {
   const char* no_color = std::getenv("NO_COLOR");
   const bool color = ::isatty(STDERR_FILENO) == 1 && (no_color == nullptr || *no_color == '\0');
   auto sink = std::make_shared<spdlog::sinks::stderr_color_sink_mt>(color ? spdlog::color_mode::always
                                                                           : spdlog::color_mode::never);
-  std::string name(program);
-  for (std::size_t at = 0; (at = name.find('%', at)) != std::string::npos; at += 2) name.insert(at, 1, '%');
-  sink->set_pattern(name + ": %^%l%$: %v");
+  sink->set_pattern("%n: %^%l%$: %v");
   return sink;
 }
 
 }  // namespace
 
 Level level_called(std::string_view name) {
-  constexpr std::string_view kNames[] = {"trace", "debug", "info", "warning", "error", "critical", "off"};
-  const auto* found = std::ranges::find(kNames, name);
-  return found == std::end(kNames) ? Level::info : static_cast<Level>(found - kNames);
+  const auto found = static_cast<Level>(spdlog::level::from_str(std::string(name)));  // off for another name
+  return found == Level::off && name != "off" ? Level::info : found;
 }
 
 Level level() { return static_cast<Level>(spdlog::get_level()); }
@@ -108,13 +86,8 @@ void write(Level level, std::string_view text) {
 }
 
 void start(std::string_view program, Level least) {
-  std::shared_ptr<spdlog::sinks::sink> sink;
-  if (stderr_is_journal()) {
-    sink = std::make_shared<JournalSink>(std::string(program));
-  } else {
-    sink = stderr_sink(program);
-  }
-  auto logger = std::make_shared<spdlog::logger>("p2pd", std::move(sink));
+  auto logger = std::make_shared<spdlog::logger>(std::string(program),
+                                                 stderr_is_journal() ? std::make_shared<JournalSink>() : stderr_sink());
   logger->set_level(of_spdlog(least));
   spdlog::set_default_logger(std::move(logger));
 }

@@ -25,14 +25,8 @@ std::size_t distance(std::string_view a, std::string_view b) {
 }  // namespace
 
 std::string_view to_string(Parameter::Type type) {
-  switch (type) {
-    case Parameter::Type::boolean: return "boolean";
-    case Parameter::Type::integer: return "integer";
-    case Parameter::Type::string: return "string";
-    case Parameter::Type::strings: return "list of strings";
-    case Parameter::Type::object: return "mapping";
-  }
-  return "unknown";
+  constexpr std::string_view kNames[] = {"boolean", "integer", "string", "list of strings", "mapping"};
+  return kNames[static_cast<std::size_t>(type)];
 }
 
 bool fits(const Parameter& parameter, const nlohmann::json& value) {

@@ -2,37 +2,17 @@
 #include "base/recorded.hpp"
 
 #include <fmt/format.h>
-#include <openssl/evp.h>
 
 #include <algorithm>
 
 #include "base/json_members.hpp"
+#include "base/sha256.hpp"
 #include "base/utf8.hpp"
 
 namespace p2pd {
 namespace {
 
 using Json = nlohmann::json;
-
-std::string to_base64(std::string_view bytes) {
-  std::string text((bytes.size() + 2) / 3 * 4 + 1, '\0');  // includes the NUL that OpenSSL appends
-  const int size =
-      EVP_EncodeBlock(reinterpret_cast<unsigned char*>(text.data()),
-                      reinterpret_cast<const unsigned char*>(bytes.data()), static_cast<int>(bytes.size()));
-  text.resize(static_cast<std::size_t>(size));
-  return text;
-}
-
-std::optional<std::string> from_base64(const std::string& text) {
-  std::string bytes(text.size() / 4 * 3, '\0');
-  const int size = EVP_DecodeBlock(reinterpret_cast<unsigned char*>(bytes.data()),
-                                   reinterpret_cast<const unsigned char*>(text.data()), static_cast<int>(text.size()));
-  const int padding = text.ends_with("==") ? 2 : text.ends_with('=') ? 1 : 0;
-  if (size < padding) return std::nullopt;
-  bytes.resize(static_cast<std::size_t>(size - padding));
-  if (to_base64(bytes) != text) return std::nullopt;  // rejects blanks around it, or "=" within
-  return bytes;
-}
 
 /// Converts `text` in UTF-8; printing the JSON replaces any other byte.
 Json text_to_json(std::string_view text) {
@@ -55,13 +35,6 @@ std::optional<std::string> text_from(const Json& json) {
     text += line.get_ref<const std::string&>() + '\n';
   }
   return text;
-}
-
-/// The member `key` of `json`; null if it has none.
-const Json& member(const Json& json, const char* key) {
-  static const Json kNone;
-  const auto found = json.is_object() ? json.find(key) : json.end();
-  return found == json.end() ? kNone : *found;
 }
 
 bool has_only(const Json& json, const char* key) { return json.is_object() && json.size() == 1 && json.contains(key); }
@@ -92,9 +65,9 @@ Json to_json(const RecordFile& file) {
 }
 
 std::optional<RecordedCommand> recorded_command_from(const Json& json) {
-  const Json& argv = member(json, "argv");
-  const auto status = json_number<int>(member(json, "status"));
-  auto output = text_from(member(json, "output")), errors = text_from(member(json, "errors"));
+  const Json& argv = field_of(json, "argv");
+  const auto status = json_number<int>(field_of(json, "status"));
+  auto output = text_from(field_of(json, "output")), errors = text_from(field_of(json, "errors"));
   if (!status || !output || !errors || !argv.is_array() || !std::ranges::all_of(argv, &Json::is_string))
     return std::nullopt;
   return RecordedCommand{argv, {*status, *std::move(output), *std::move(errors)}};
@@ -149,11 +122,10 @@ Result<std::uint64_t> free_bytes(const Host& host, std::string_view path) {
   if (!RecordedRunner::is_record(host.files())) return host.files().free_bytes(path);
   const std::string text = TRY(host.files().read(kDescription, kDescriptionLimit));
   const nlohmann::json machine = parse_json(text);
-  const nlohmann::json all = machine.is_object() ? machine.value("free_bytes", nlohmann::json()) : nlohmann::json();
-  const auto found = all.is_object() ? all.find(std::string(path)) : all.end();
-  if (found == all.end())
+  const nlohmann::json& found = field_of(field_of(machine, "free_bytes"), std::string(path).c_str());
+  if (found.is_null())
     return fail(ErrorCode::not_found, fmt::format("not part of this machine record: free space in {}", path));
-  if (const auto bytes = json_number<std::uint64_t>(*found)) return *bytes;
+  if (const auto bytes = json_number<std::uint64_t>(found)) return *bytes;
   return fail(ErrorCode::invalid, fmt::format("{}: free_bytes of {} is not a number of bytes", kDescription, path));
 }
 

@@ -6,19 +6,9 @@
 namespace p2pd {
 
 std::string_view to_string(ErrorCode code) {
-  switch (code) {
-    case ErrorCode::io: return "io";
-    case ErrorCode::not_found: return "not_found";
-    case ErrorCode::invalid: return "invalid";
-    case ErrorCode::denied: return "denied";
-    case ErrorCode::timeout: return "timeout";
-    case ErrorCode::command: return "command";
-    case ErrorCode::interrupted: return "interrupted";
-    case ErrorCode::busy: return "busy";
-    case ErrorCode::state: return "state";
-    case ErrorCode::database_quarantined: return "database_quarantined";
-  }
-  return "io";
+  constexpr std::string_view kNames[] = {"io",      "not_found",   "invalid", "denied", "timeout",
+                                         "command", "interrupted", "busy",    "state",  "database_quarantined"};
+  return kNames[static_cast<std::size_t>(code)];
 }
 
 Failure fail(ErrorCode code, std::string message, std::string next) {

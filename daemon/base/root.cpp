@@ -68,13 +68,8 @@ Result<bool> is_of_kernel(const Descriptor& handle, std::string_view path) {
 }  // namespace
 
 std::string_view to_string(FileState::Kind kind) {
-  switch (kind) {
-    case FileState::Kind::absent: return "absent";
-    case FileState::Kind::regular: return "regular";
-    case FileState::Kind::symlink: return "symlink";
-    case FileState::Kind::directory: return "directory";
-  }
-  return "absent";
+  constexpr std::string_view kNames[] = {"absent", "regular", "symlink", "directory"};
+  return kNames[static_cast<std::size_t>(kind)];
 }
 
 std::optional<std::string_view> choice_in_force(std::string_view content) {

@@ -1,39 +1,30 @@
 // SPDX-License-Identifier: MIT
+// Sums and encodings of bytes, by OpenSSL.
 #pragma once
 
-#include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
 #include "base/descriptor.hpp"
 #include "base/result.hpp"
 
-struct evp_md_ctx_st;
-
 namespace p2pd {
 
-/// SHA-256 of bytes that arrive in pieces.
-class Sha256 {
- public:
-  Sha256();
-  void feed(std::string_view bytes);
-  void restart();
-  /// Returns the sum of the bytes so far as 64 lower-case hexadecimal digits; empty, which equals no sum, if OpenSSL
-  /// fails.
-  std::string hex() const;
-
- private:
-  struct Free {
-    void operator()(evp_md_ctx_st* context) const;
-  };
-  std::unique_ptr<evp_md_ctx_st, Free> context_;
-  bool sound_ = false;
-};
-
-/// SHA-256 of `bytes`, as Sha256::hex().
+/// SHA-256 of `bytes` as 64 lower-case hexadecimal digits; empty, which equals no sum, if OpenSSL fails.
 std::string sha256_of(std::string_view bytes);
 
-/// The same of all that an open file has, whatever its offset; `name` is for the Error.
+/// The same of all that an open file has, whatever its offset; the file is streamed. `name` is for the Error.
 Result<std::string> sha256_of_file(const Descriptor& file, std::string_view name);
+
+/// Checks for the form of a SHA-256: 64 lower-case hexadecimal digits.
+bool is_sha256(std::string_view text);
+
+/// Lower-case hexadecimal digits of `bytes`.
+std::string hex_of(std::string_view bytes);
+
+std::string to_base64(std::string_view bytes);
+/// Bytes of what to_base64() made; nullopt for any other text.
+std::optional<std::string> from_base64(const std::string& text);
 
 }  // namespace p2pd

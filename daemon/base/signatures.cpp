@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <set>
 
-#include "base/json.hpp"
+#include "base/json_members.hpp"
 
 namespace p2pd {
 namespace {
@@ -12,12 +12,6 @@ namespace {
 constexpr std::string_view kSignatures =
 #include "signatures.inc"  // config/signatures.yaml as JSON, made by the build
     ;
-
-/// The text of `key`, or empty.
-std::string text_of(const nlohmann::json& row, const char* key) {
-  const auto found = row.find(key);
-  return found != row.end() && found->is_string() ? found->get<std::string>() : std::string();
-}
 
 /// The patterns in the list `key` of `row`.
 Result<std::vector<LinePattern>> patterns_of(const nlohmann::json& row, const char* key) {
@@ -49,9 +43,9 @@ Result<Signature> parse_row(const nlohmann::json& row) {
   if (means != "failure" && means != "note") return refuse("means must be failure or note");
   signature.failure = means == "failure";
   if (signature.failure && signature.fix.empty()) return refuse("a failure has a fix");
-  signature.gpu_only = row.value("gpu_only", nlohmann::json(false)) == true;
-  signature.endangers_proof = row.value("endangers_proof", nlohmann::json(false)) == true;
-  signature.refutes_proof = row.value("refutes_proof", nlohmann::json(false)) == true;
+  signature.gpu_only = flag_of(row, "gpu_only");
+  signature.endangers_proof = flag_of(row, "endangers_proof");
+  signature.refutes_proof = flag_of(row, "refutes_proof");
   signature.patterns = TRY_IN(signature.id, patterns_of(row, "patterns"));
   signature.cures = TRY_IN(signature.id, patterns_of(row, "cured_by"));
   if (signature.patterns.empty()) return refuse("at least one pattern is wanted");

@@ -80,6 +80,16 @@ json told(const Shown& property, const json& value) {
   return {value.value("reboots", json()), value.value("reboots_at_most", json())};
 }
 
+/// Action of polkit that allows a request.
+const char* polkit_action(const Request& request) {
+  switch (request.event) {
+    case Event::pause: return "org.p2pd1.apply";
+    case Event::cancel:
+    case Event::revert: return "org.p2pd1.revert";
+    default: return request.reboot ? "org.p2pd1.reboot" : "org.p2pd1.apply";
+  }
+}
+
 }  // namespace
 
 /// Handlers of the vtable.
@@ -103,14 +113,14 @@ struct Handlers {
   /// Asks polkit, then the worker, then answers with the run.
   static int ask(sd_bus_message* call, void* data, sd_bus_error* error) {
     Request request;
-    if (const int code = read_request(call, request, error); code < 0) return code;
-    if (const Result<void> named = require_plan_name(request.plan); !named)
-      return send_answer(call, Failure(named.error()));
+    if (const std::optional<int> refused = read_request(call, request, error)) return *refused;
     auto* manager = static_cast<Manager*>(data);
     return manager->authority_.authorize(call, polkit_action(request), [manager, request](const MessageRef& asked) {
-      log::info("{} asks for {} {}", sd_bus_message_get_sender(asked), to_string(request.kind), request.plan);
+      log::info("{} asks for {} {}", sd_bus_message_get_sender(asked), to_string(request.event), request.plan);
       auto kept = std::make_shared<MessageRef>(asked);
-      manager->worker_.ask(request, [manager, kept](const Answer& answer) {
+      ++manager->asked_;
+      ask_worker(manager->event_, request, [manager, kept](const Answer& answer) {
+        --manager->asked_;
         manager->look();
         int code = guard([&] { return send_answer(*kept, answer); });
         if (code < 0) code = sd_bus_reply_method_errno(*kept, code, nullptr);
@@ -192,7 +202,7 @@ const sd_bus_vtable kManagerVtable[] = {
 }  // namespace
 
 Manager::Manager(sd_bus* bus, sd_event* event, std::filesystem::path state, Gpus gpus)
-    : bus_(bus), state_(std::move(state)), gpus_(std::move(gpus)), worker_(event) {}
+    : bus_(bus), event_(event), state_(std::move(state)), gpus_(std::move(gpus)) {}
 
 Result<void> Manager::publish() {
   look();
@@ -201,7 +211,7 @@ Result<void> Manager::publish() {
   return {};
 }
 
-bool Manager::idle() const { return authority_.idle() && worker_.idle() && status_.value("at_work", json()) != true; }
+bool Manager::idle() const { return authority_.idle() && asked_ == 0 && status_.value("at_work", json()) != true; }
 
 void Manager::look() {
   Result<json> now = current_status(state_);

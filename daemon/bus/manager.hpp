@@ -11,7 +11,7 @@
 #include "base/json.hpp"
 #include "base/result.hpp"
 #include "bus/authority.hpp"
-#include "bus/worker_link.hpp"
+#include "bus/requests.hpp"
 
 namespace p2pd {
 
@@ -36,10 +36,11 @@ class Manager {
   void tell(const nlohmann::json& before);
 
   sd_bus* bus_;
+  sd_event* event_;
   std::filesystem::path state_;
   Gpus gpus_;
   Authority authority_;
-  WorkerLink worker_;
+  int asked_ = 0;  ///< requests that the worker has not answered
   nlohmann::json status_;
 };
 

@@ -54,8 +54,6 @@ class BusError {
   BusError& operator=(const BusError&) = delete;
   ~BusError() { sd_bus_error_free(&error_); }
   operator sd_bus_error*() { return &error_; }  // NOLINT: implicit conversion to the wrapped type
-  const sd_bus_error& get() const { return error_; }
-  bool is(const char* name) const { return sd_bus_error_has_name(&error_, name) != 0; }
   std::string text(int code) const { return error_.message != nullptr ? error_.message : error_text(code); }
 
  private:

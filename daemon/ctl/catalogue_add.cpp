@@ -13,14 +13,14 @@
 #include "base/command.hpp"
 #include "base/scratch_directory.hpp"
 #include "base/url.hpp"
-#include "ctl/catalogue_entry.hpp"
+#include "ctl/catalogue.hpp"
 #include "engine/state_lock.hpp"
-#include "machine/catalogue/catalogue_rows.hpp"
+#include "machine/catalogue/catalogue.hpp"
 #include "machine/catalogue/runfile.hpp"
 #include "machine/catalogue/staging.hpp"
 #include "machine/driver/machine.hpp"
 #include "machine/fetch/download.hpp"
-#include "machine/modules/module_make.hpp"
+#include "machine/modules/module_build.hpp"
 #include "screen/print.hpp"
 
 namespace p2pd::ctl {
@@ -183,8 +183,7 @@ Result<CatalogueEntry> entry_in(const Host& host, const Pins& pins, const std::s
 
 Result<void> build_here(const Context& context, const Catalogue& all, const CatalogueEntry& entry, int stop_fd) {
   const StateLock lock = TRY(StateLock::take(context.options.root, context.options.state, "p2pctl catalogue add"));
-  const auto runner = TRY(context.runner(stop_fd));
-  Host host = TRY(context.host(*runner));
+  Host host = TRY(context.host(stop_fd));
   TRY(stage_source(host, all, entry, context.options.mirrors));
   return make_builds(host, all, entry);
 }
@@ -195,8 +194,7 @@ Result<int> catalogue_add(const Context& context) {
   TRY(context.require_directory());
   const Options& options = context.options;
   const int stop_fd = stop_signals();
-  const auto runner = TRY(context.runner(stop_fd));
-  Host host = TRY(context.host(*runner));
+  Host host = TRY(context.host(stop_fd));
   Catalogue all = TRY(catalogue_for(context, host));
   Pins pins = TRY(named(options, all, host));
   TRY(find_out(pins, all, options, stop_fd));
@@ -233,11 +231,7 @@ Result<int> catalogue_add(const Context& context) {
   if (!TRY(said_yes(options, fmt::format("{}Use it on this machine, with these hashes?",
                                          options.no_build ? "" : "It builds for this machine's kernels. "))))
     return kDone;
-  const std::string allowed =
-      TRY(write_allowance(host, entry, {source.base_commit, entry.commit, pins.runfile.sha256}, options.runfile_hosts));
-  if (!options.json)
-    print_table({{mark(Verdict::pass), fmt::format("allowed: {}", context.outside(allowed))},
-                 {"next", "p2pctl plan shows what apply would do"}});
+  TRY(allow_entry(context, host, entry, Allowance{source.base_commit, entry.commit, pins.runfile.sha256}));
   return kDone;
 }
 

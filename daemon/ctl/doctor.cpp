@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: MIT
 // p2pctl doctor: whether P2P works, and what to do if it does not. The screen is in screen/doctor_screen.cpp.
-#include "ctl/doctor.hpp"
-
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -10,13 +8,10 @@
 #include <functional>
 #include <set>
 
-#include "ctl/status.hpp"
-#include "ctl/verb.hpp"
+#include "base/json_members.hpp"
+#include "ctl/service.hpp"
 #include "engine/transitions.hpp"
-#include "report/fields.hpp"
 #include "screen/preview.hpp"
-#include "screen/print.hpp"
-#include "screen/text.hpp"
 
 namespace p2pd::ctl {
 namespace {
@@ -42,14 +37,14 @@ struct Next {
   bool by_p2pd = true;
 };
 
-Next next_of(const Assessment& seen, const Plan& plan, const Registry& registry) {
-  const std::vector<const Standing*> person = seen.for_a_person();
-  switch (seen.outlook()) {
+Next next_of(const PlanPreview& all) {
+  const std::vector<const Standing*> person = all.seen.for_a_person();
+  const std::string apply = apply_command(all.plan);
+  switch (all.outlook) {
     case Outlook::ready: return {""};
-    case Outlook::limited: return {seen.goal()->finding.next};
-    case Outlook::provable:
-      return {fmt::format("{}  (proves it; changes nothing where it passes)", apply_command(plan))};
-    case Outlook::fixable: return {fmt::format("{}  ({})", apply_command(plan), reboots_text(seen.reboots(registry)))};
+    case Outlook::limited: return {all.seen.goal()->finding.next};
+    case Outlook::provable: return {fmt::format("{}  (proves it; changes nothing where it passes)", apply)};
+    case Outlook::fixable: return {fmt::format("{}  ({})", apply, reboots_text(all.reboots))};
     default: break;
   }
   return {person.empty() ? "" : person.front()->next, false};
@@ -147,36 +142,35 @@ int exit_status(Outlook outlook) {
 
 }  // namespace
 
-nlohmann::json diagnosis_of(const Assessment& seen, const Plan& plan, const Registry& registry) {
-  const Standing* cause = seen.root_cause();
-  const Next next = next_of(seen, plan, registry);
+nlohmann::json diagnosis_of(const PlanPreview& all) {
+  const Standing *const cause = all.seen.root_cause(), *const goal = all.seen.goal();
+  const Next next = next_of(all);
+  const bool ready = all.outlook == Outlook::ready;
   nlohmann::json steps = nlohmann::json::array(), person = nlohmann::json::array();
-  for (const Standing& s : seen.steps) steps.push_back(to_json(s));
-  for (const Standing* s : seen.for_a_person()) person.push_back({{"step", s->step->id}, {"next", s->next}});
-  return {{"plan", plan.name},
-          {"outlook", to_string(seen.outlook())},
-          {"holds", seen.outlook() == Outlook::ready},
-          {"fit_for", seen.goal() == nullptr ? std::vector<std::string>() : seen.goal()->finding.fit_for},
-          {"proven", seen.outlook() == Outlook::ready && seen.goal() != nullptr},
-          {"reboots", seen.reboots(registry).most},
+  for (const Standing& s : all.seen.steps) steps.push_back(to_json(s));
+  for (const Standing* s : all.seen.for_a_person()) person.push_back({{"step", s->step->id}, {"next", s->next}});
+  return {{"plan", all.plan.name},
+          {"outlook", to_string(all.outlook)},
+          {"holds", ready},
+          {"fit_for", goal == nullptr ? std::vector<std::string>() : goal->finding.fit_for},
+          {"proven", ready && goal != nullptr},
+          {"reboots", all.reboots.most},
           {"next", next.text},
           {"person", std::move(person)},
           {"steps", std::move(steps)},
-          {"conclusion", cause == nullptr ? nlohmann::json() : conclusion_of(seen, *cause, next)}};
+          {"conclusion", cause == nullptr ? nlohmann::json() : conclusion_of(all.seen, *cause, next)}};
 }
 
 Result<int> doctor(const Context& context) {
   const auto start = std::chrono::steady_clock::now();
   const auto runner = TRY(context.runner());
   CountingRunner counted(*runner);
-  const auto host = TRY(context.host_of_plan(counted)).snapshot();
-  const Plan plan = TRY(context.plan(*host));
-  const Assessment seen = assess(plan, context.registry, *host);
-  const PlanPreview all = preview_of(plan, context.registry, *host, seen);
-  const int code = all.blocked ? kBlocked : exit_status(seen.outlook());
+  const auto host = TRY(context.host_of_plan(counted));
+  const PlanPreview all(TRY(context.plan(*host)), context.registry, *host);
+  const int code = all.blocked ? kBlocked : exit_status(all.outlook);
   if (context.options.json) {
     const auto took = std::chrono::steady_clock::now() - start;
-    nlohmann::json body = diagnosis_of(seen, plan, context.registry);
+    nlohmann::json body = diagnosis_of(all);
     body["commands_run"] = counted.count;
     body["took_ms"] = std::chrono::duration_cast<std::chrono::milliseconds>(took).count();
     body["exit_status"] = code;
@@ -184,7 +178,7 @@ Result<int> doctor(const Context& context) {
     print_json("p2pd.doctor/1", std::move(body));
     return code;
   }
-  if (context.options.all) print_all(seen);
+  if (context.options.all) print_all(all.seen);
   print_verdict(all);
   print_trouble(trouble_of(context));
   return code;

@@ -8,11 +8,10 @@
 #include <cstdlib>
 #include <tuple>
 
-#include "ctl/status.hpp"
+#include "ctl/service.hpp"
 #include "machine/driver/cdi.hpp"
 #include "machine/driver/ready.hpp"
 #include "machine/hardware/p2p_use.hpp"
-#include "report/fields.hpp"
 #include "report/proof.hpp"
 #include "screen/print.hpp"
 
@@ -35,7 +34,7 @@ std::string line_of(const Setting& s, std::string_view format) {
   return s.kind == Setting::Kind::unset ? fmt::format("# not set: {}", s.name) : fmt::format("{}={}", s.name, s.value);
 }
 
-void print_lines(const std::vector<Setting>& settings, const Proof& proven, std::string_view format) {
+void print_as(const std::vector<Setting>& settings, const Proof& proven, std::string_view format) {
   fmt::print("# P2P is proven on this boot for {}\n", fmt::join(proven.fit_for, ", "));
   const bool divided = is_divided(proven);
   if (settings.empty() && !divided) fmt::print("# nothing to set\n");
@@ -59,20 +58,6 @@ void print_settings(const std::vector<Setting>& settings, const Proof& proven) {
                     {"value", s.value},
                     {"reason", s.reason}});
   print_json("p2pd.env/1", {{"fit_for", proven.fit_for}, {"groups", std::move(groups)}, {"settings", std::move(list)}});
-}
-
-/// Last report of a full proof in the history; else of a quick one, which has fewer figures.
-json last_report(const json& history) {
-  json found;
-  for (const json& run : list_of(history, "runs")) {
-    for (const json& step : list_of(run, "steps")) {
-      const json &facts = field_of(field_of(step, "finding"), "facts"), &judgement = field_of(facts, "judgement");
-      if (!is_bench_report(facts) || !(flag_of(judgement, "proven") || flag_of(judgement, "limited"))) continue;
-      if (text_of(facts, "mode") != "quick") return facts;
-      if (found.is_null()) found = facts;
-    }
-  }
-  return found;
 }
 
 std::string variable(const char* name) {
@@ -107,18 +92,14 @@ std::vector<std::string> older_caches(const Host& host) {
 
 /// The proof as vLLM caches its check, for all GPUs: {"0->1": true}. Reference: gpu_p2p_access_check() of vLLM's
 /// all_reduce_utils.py.
-json vllm_cache(const json& report) {
+json vllm_cache(const bench::Measurement& run) {
   json cache = json::object();
-  const std::size_t gpus = list_of(report, "gpus").size();
-  for (std::size_t i = 0; i < gpus; ++i)
-    for (std::size_t j = 0; j < gpus; ++j) cache[fmt::format("{}->{}", i, j)] = i == j;
-  const auto name_of = [](const json& of) {
-    return fmt::format("{:g}->{:g}", number_of(of, "from").value_or(-1), number_of(of, "to").value_or(-1));
-  };
-  for (const json& pair : list_of(report, "pairs"))
-    cache[name_of(pair)] = flag_of(pair, "access") && !field_of(pair, "verified_bytes").empty();
-  for (const json& wrong : list_of(report, "wrong")) cache[name_of(wrong)] = false;
-  cache.erase("-1->-1");
+  const auto entry = [&](int from, int to) -> json& { return cache[fmt::format("{}->{}", from, to)]; };
+  for (const bench::Gpu& from : run.gpus)
+    for (const bench::Gpu& to : run.gpus) entry(from.index, to.index) = from.index == to.index;
+  for (const bench::Pair& pair : run.pairs) entry(pair.from, pair.to) = pair.access && !pair.verified_bytes.empty();
+  for (const bench::Wrong& wrong : run.wrong)
+    if (wrong.from >= 0) entry(wrong.from, wrong.to) = false;
   return cache;
 }
 
@@ -126,22 +107,22 @@ json vllm_cache(const json& report) {
 
 Result<int> env(const Context& context) {
   const Options& options = context.options;
-  const auto runner = TRY(context.runner());
-  const auto host = TRY(context.host_of_plan(*runner)).snapshot();
+  const auto host = TRY(context.host_of_plan());
   const Result<Proof> proof = require_proof(*host);
   if (!proof) return print_error(context, proof.error(), kNotReady);
-  const json report = last_report(TRY(known_history(context, kSearchedRuns)));
+  const std::vector<Measured> proofs = proofs_in(TRY(known_history(context, kSearchedRuns)));
+  const bench::BenchReport report = proofs.empty() ? bench::BenchReport() : fullest(proofs)->report;
   if (options.format == "vllm-cache") {
-    if (report.is_null())
+    if (proofs.empty())
       return fail(ErrorCode::not_found, "the report of the proof is not known", "\"p2pctl apply\" proves again.");
-    fmt::print("{}\n", vllm_cache(report).dump(4));
+    fmt::print("{}\n", vllm_cache(report.measurement).dump(4));
     return kDone;
   }
   const std::vector<Setting> settings = TRY(settings_of(*host, proof->fit_for, report, options.application));
   if (options.json || options.format == "json")
     print_settings(settings, *proof);
   else
-    print_lines(settings, *proof, options.format);
+    print_as(settings, *proof, options.format);
   if (!options.json && options.format != "json" && (options.application.empty() || options.application == "vllm"))
     for (const std::string& file : older_caches(*host))  // as JSON: the name of a file may be anything
       fmt::print("# vllm: {} is older than the proof: remove it, or write --format vllm-cache into it\n",

@@ -6,12 +6,11 @@
 #include <algorithm>
 #include <chrono>
 
-#include "ctl/status.hpp"
-#include "ctl/verb.hpp"
+#include "base/json_members.hpp"
+#include "ctl/service.hpp"
 #include "engine/journal.hpp"
 #include "machine/driver/ready.hpp"
 #include "machine/hardware/p2p_use.hpp"
-#include "report/fields.hpp"
 #include "screen/print.hpp"
 
 namespace p2pd::ctl {
@@ -37,8 +36,7 @@ Result<int> features(const Context& context) {
   const Options& options = context.options;
   if (options.json && !options.name.empty())
     return fail(ErrorCode::invalid, "--json prints the labels and writes no file", "leave out --output, or --json");
-  const auto runner = TRY(context.runner());
-  const Result<Proof> proof = require_proof(TRY(context.host(*runner)));
+  const Result<Proof> proof = require_proof(TRY(context.host()));
   const json status = TRY(known_status(context));
   json labels = {{fmt::format("{}ready", kPrefix), proof && !proof->limited ? "true" : "false"},
                  {fmt::format("{}state", kPrefix), text_of(status, "state")}};

@@ -8,15 +8,25 @@
 #include <ctime>
 #include <map>
 
-#include "ctl/status.hpp"
+#include "base/json_members.hpp"
+#include "ctl/service.hpp"
 #include "engine/status.hpp"
-#include "report/fields.hpp"
 #include "screen/print.hpp"
 
 namespace p2pd::ctl {
 namespace {
 
+/// "45 s", "2 min 5 s", "1 h 3 min", "12 days"
+std::string duration_text(std::int64_t seconds) {
+  if (seconds < 60) return fmt::format("{} s", seconds);
+  if (seconds < 3600) return fmt::format("{} min {} s", seconds / 60, seconds % 60);
+  if (seconds < 172'800) return fmt::format("{} h {} min", seconds / 3600, seconds % 3600 / 60);
+  return fmt::format("{} days", seconds / 86'400);
+}
+
 using nlohmann::json;
+
+constexpr int kEarlierRuns = 20;  // searched for the duration of each step
 
 /// Seconds that each fix took in earlier runs, the newest time of each.
 std::map<std::string, std::int64_t> earlier_times(const json& history) {
@@ -185,6 +195,13 @@ bool changed_something(const json& status) {
 
 }  // namespace
 
+std::optional<std::int64_t> unix_time(const std::string& time) {
+  std::tm parts{};
+  const char* end = ::strptime(time.c_str(), "%Y-%m-%dT%H:%M:%SZ", &parts);
+  if (end == nullptr || *end != '\0') return std::nullopt;
+  return ::timegm(&parts);
+}
+
 Result<json> follow(Service& service, const Context& context, const std::function<bool(const json&)>& end) {
   const Options& options = context.options;
   Show show(options, options.watch, service.history(kEarlierRuns, 0).value_or(json()));
@@ -204,17 +221,16 @@ Result<json> follow(Service& service, const Context& context, const std::functio
   return newest;
 }
 
-Result<int> ask_service(const Context& context, const std::function<Result<std::uint64_t>(Service&)>& ask,
-                        bool turns_back) {
+Result<int> ask_service(const Context& context, const Request& request) {
   Service service = TRY(Service::open(context.options));
-  {
-    const PasswordAgent agent(context.options);
-    TRY(ask(service));
-  }
-  if (context.options.no_block) {  // --no-block: status reports the result
+  TRY(service.ask(request));
+  // a pause takes effect between two steps, and the current step may take long
+  if (context.options.no_block || request.event == Event::pause) {  // status reports the result
     print_status(context, TRY(service.report()));
     return kDone;
   }
+  // a run that waits for a restart is about to change its state, and not at rest
+  const bool turns_back = request.event == Event::cancel || request.event == Event::revert;
   int looks = 0;
   const json after = TRY(follow(service, context, [&](const json& status) {
     if (turns_back && text_of(status, "state") == "rebooting" && ++looks < 5) return false;

@@ -102,9 +102,6 @@ void takes_file(CLI::App& app, Options& o) {
   app.add_option("--output", o.name, "write them into this file, atomically (default: standard output)");
   takes_bus(app, o);
 }
-void takes_entry(CLI::App& app, Options& o) {
-  app.add_option("ID", o.id, "of an entry: \"p2pctl catalogue\" lists them")->required();
-}
 void takes_catalogue(CLI::App& app, Options& o) {
   app.require_subcommand(0, 1);
   CLI::App* diff =
@@ -112,7 +109,8 @@ void takes_catalogue(CLI::App& app, Options& o) {
   CLI::App* allow = app.add_subcommand("allow", "let this machine use an entry whose hashes have only one source");
   CLI::App* add = app.add_subcommand(
       "add", "pin a branch of a fork, build it for this machine's kernels, and ask whether to use it");
-  for (CLI::App* entry : {diff, allow}) takes_entry(*entry, o);
+  for (CLI::App* entry : {diff, allow})
+    entry->add_option("ID", o.id, "of an entry: \"p2pctl catalogue\" lists them")->required();
   diff->callback([&o] { o.catalogue_verb = catalogue_diff; });
   allow->callback([&o] { o.catalogue_verb = catalogue_allow; });
   add->callback([&o] { o.catalogue_verb = catalogue_add; });
@@ -142,6 +140,11 @@ void takes_mirror(CLI::App& app, Options& o) {
   make->fallthrough();
 }
 
+template <Event event>
+Result<int> request_of(const Context& context) {
+  return request(context, event);
+}
+
 constexpr std::string_view kLook = "To look (changes nothing)", kChange = "To change", kRun = "While a run is open",
                            kUse = "For applications and fleets", kHelp = "For help from others";
 constexpr Verb kVerbs[] = {
@@ -157,14 +160,12 @@ constexpr Verb kVerbs[] = {
     {kLook, "catalogue", "list the driver builds and whether each fits this machine; diff, allow, add", takes_catalogue,
      catalogue},
     {kChange, "apply", "run the plan: check every step and fix those that fail", takes_apply, apply, true},
-    {kChange, "revert", "undo everything, to the byte", takes_walk, revert},
+    {kChange, "revert", "undo everything, to the byte", takes_walk, request_of<Event::revert>},
     {kChange, "bench", "prove bytes and speed on every pair of GPUs (p2p-bench)", takes_words, bench},
-    {kRun, "pause", "pause it", takes_walk, [](const Context& c) { return request(c, Request::Kind::pause); }},
-    {kRun, "resume", "resume it", takes_walk, [](const Context& c) { return request(c, Request::Kind::resume); }},
-    {kRun, "retry", "retry one that is blocked or failed", takes_walk,
-     [](const Context& c) { return request(c, Request::Kind::retry); }},
-    {kRun, "cancel", "stop it and undo it", takes_walk,
-     [](const Context& c) { return request(c, Request::Kind::cancel); }},
+    {kRun, "pause", "pause it", takes_walk, request_of<Event::pause>},
+    {kRun, "resume", "resume it", takes_walk, request_of<Event::resume>},
+    {kRun, "retry", "retry one that is blocked or failed", takes_walk, request_of<Event::retry>},
+    {kRun, "cancel", "stop it and undo it", takes_walk, request_of<Event::cancel>},
     {kUse, "is-ready", "exit 0 where P2P is proven on this boot, else 3; 5 for less than the plan wants", takes_uses,
      is_ready},
     {kUse, "env", "print P2P settings for applications, with reasons", takes_application, env},

@@ -10,14 +10,13 @@
 #include <optional>
 #include <sstream>
 
-#include "ctl/status.hpp"
-#include "ctl/verb.hpp"
+#include "base/json_members.hpp"
+#include "ctl/service.hpp"
 #include "engine/journal.hpp"
 #include "machine/driver/ready.hpp"
-#include "machine/hardware/aer.hpp"
 #include "machine/hardware/p2p_use.hpp"
+#include "machine/hardware/pci.hpp"
 #include "machine/hardware/pcie_path.hpp"
-#include "report/fields.hpp"
 #include "report/proof.hpp"
 #include "screen/print.hpp"
 
@@ -89,52 +88,23 @@ void add_run(std::vector<Metric>& metrics, const json& status) {
       add(metrics, "p2pd_blocked_step", "A step that waits for a person.", 1, {{"step", text_of(step, "id")}});
 }
 
-bool proves(const json& judgement) { return flag_of(judgement, "proven") || flag_of(judgement, "limited"); }
-
-/// Last proof in `history`, in the form of a report; measurements without a proof do not count.
-json proving_runs(const json& history) {
-  json runs = json::array();
-  for (json run : list_of(history, "runs")) {
-    json steps = json::array();
-    for (const json& step : list_of(run, "steps"))
-      if (proves(field_of(field_of(field_of(step, "finding"), "facts"), "judgement"))) steps.push_back(step);
-    if (steps.empty()) continue;
-    run["steps"] = std::move(steps);
-    runs.push_back(std::move(run));
-  }
-  return runs;
-}
-
-/// The proof in `runs`, as a report has it.
-json proof_in(json runs, const json& history) {
-  Sources sources;
-  sources.history = {{"runs", std::move(runs)}, {"events", list_of(history, "events")}};
-  return proof_of(sources);
-}
-
 /// Adds a figure of every ordered pair of GPUs. `unit`: one unit of the figure in the unit of the gauge.
-void add_pairs(std::vector<Metric>& metrics, const json& proof, const char* figure, const char* name, const char* help,
-               double unit) {
-  const json& gpus = list_of(proof, "addresses");
-  for (const json& matrix : list_of(proof, "matrices")) {
-    if (text_of(matrix, "id") != figure) continue;
-    for (std::size_t from = 0; from < gpus.size(); ++from) {
-      for (std::size_t to = 0; to < gpus.size(); ++to) {
-        const auto value = number_of(cell_of(field_of(matrix, "after"), from, to));
-        if (value) add(metrics, name, help, *value * unit, {{"from", text_of(gpus[from])}, {"to", text_of(gpus[to])}});
-      }
-    }
-  }
+void add_pairs(std::vector<Metric>& metrics, const bench::Measurement& run, const bench::Quantity& quantity,
+               const char* name, const char* help, double unit) {
+  for (const bench::Pair& pair : run.pairs)
+    if (const auto value = bench::median_of(pair.*quantity.figure))
+      add(metrics, name, help, *value / quantity.divisor * unit,
+          {{"from", run.gpus[static_cast<std::size_t>(pair.from)].address},
+           {"to", run.gpus[static_cast<std::size_t>(pair.to)].address}});
 }
 
 void add_proofs(std::vector<Metric>& metrics, const json& history) {
-  const json runs = proving_runs(history);
-  if (runs.empty()) return;
-  const json last = proof_in(json::array({runs.front()}), history);
-  add(metrics, "p2pd_last_proof_timestamp_seconds", "When P2P was proven last.", unix_time(text_of(last, "time")));
-  add_pairs(metrics, last, "copy", "p2pd_pair_copy_bytes_per_second",
+  const std::vector<Measured> proofs = proofs_in(history);
+  if (proofs.empty()) return;
+  add(metrics, "p2pd_last_proof_timestamp_seconds", "When P2P was proven last.", unix_time(proofs.front().time));
+  add_pairs(metrics, proofs.front().report.measurement, bench::quantity("copy"), "p2pd_pair_copy_bytes_per_second",
             "Rate of a copy from one GPU to another, in the last proof.", 1e9);
-  add_pairs(metrics, proof_in(runs, history), "latency", "p2pd_pair_latency_seconds",
+  add_pairs(metrics, fullest(proofs)->report.measurement, bench::quantity("latency"), "p2pd_pair_latency_seconds",
             "Latency of a load by one GPU from another, in the last full proof.", 1e-6);
 }
 
@@ -233,8 +203,7 @@ Result<int> metrics(const Context& context) {
   if (options.json && !options.name.empty())
     return fail(ErrorCode::invalid, "--json prints the metrics and writes no file", "leave out --output, or --json");
   const json history = known_history(context, kRuns).value_or(json());  // first: it takes longest, and changes least
-  const auto runner = TRY(context.runner());
-  const Host live = TRY(context.host(*runner));
+  const Host live = TRY(context.host());
   const auto host = live.snapshot();
   const Result<Proof> proof = require_proof(*host);
   const Result<json> status = known_status(context);

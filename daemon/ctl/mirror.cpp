@@ -65,8 +65,7 @@ int told(const Context& context, const std::string& directory, const MirrorMade&
 
 Result<int> make_mirror(const Context& context) {
   const int stop_fd = stop_signals();
-  const auto runner = TRY(context.runner(stop_fd));
-  const Host machine = TRY(context.host(*runner));
+  const Host machine = TRY(context.host(stop_fd));
   ProcessRunner own_runner("/", stop_fd);
   Host here(TRY(Root::open("/")), own_runner);
   std::error_code error;

@@ -2,14 +2,11 @@
 // p2pctl plan: changes that apply would make, on one screen. With --diff: every check, diffs and commands.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-
-#include <type_traits>
+#include <unistd.h>
 
 #include "base/command.hpp"
-#include "ctl/doctor.hpp"
 #include "ctl/verb.hpp"
 #include "screen/preview.hpp"
-#include "screen/print.hpp"
 
 namespace p2pd::ctl {
 namespace {
@@ -33,13 +30,13 @@ nlohmann::json to_json(const Preview& preview, const Registry& registry, const H
   const Standing& s = preview.standing;
   nlohmann::json document = {{"step", s.step->id},
                              {"kind", to_string(s.step->kind)},
-                             {"standing", preview.blocked() ? "blocked" : to_string(s.kind)},
+                             {"standing", preview.blocked ? "blocked" : to_string(s.kind)},
                              {"summary", s.finding.summary}};
-  if (!preview.obstacle().empty()) document["obstacle"] = preview.obstacle();
-  if (preview.blocked()) document["next"] = preview.next();
-  if (preview.changes.made.empty()) return document;
+  if (!preview.obstacle.empty()) document["obstacle"] = preview.obstacle;
+  if (preview.blocked) document["next"] = preview.next;
+  if (preview.changes.empty()) return document;
   if (!s.step->fix.empty()) document["effect"] = to_string(registry.action(s.step->fix)->effect);
-  for (const Change& change : preview.changes.made) document["changes"].push_back(to_json(change, host));
+  for (const Change& change : preview.changes) document["changes"].push_back(to_json(change, host));
   return document;
 }
 
@@ -55,11 +52,16 @@ nlohmann::json alternatives(const Plan& plan) {
 nlohmann::json to_json(const PlanPreview& all) {
   nlohmann::json steps = nlohmann::json::array();
   for (const Preview& preview : all.steps) steps.push_back(to_json(preview, all.registry, all.host));
-  return {{"plan", all.plan.name},       {"outlook", to_string(all.outlook)},
-          {"changes", all.changes},      {"blocked", all.blocked},
-          {"reboots", all.reboots.most}, {"reboots_at_most", all.plan.policy.reboots},
-          {"minutes", all.time.count()}, {"alternatives", alternatives(all.plan)},
-          {"ends", ends(all.seen)},      {"steps", std::move(steps)}};
+  return {{"plan", all.plan.name},
+          {"outlook", to_string(all.outlook)},
+          {"changes", all.changes},
+          {"blocked", all.blocked},
+          {"reboots", all.reboots.most},
+          {"reboots_at_most", all.plan.policy.reboots},
+          {"minutes", all.time.count()},
+          {"alternatives", alternatives(all.plan)},
+          {"ends", all.ends},
+          {"steps", std::move(steps)}};
 }
 
 void print_change(const Change& change, bool reboot, const Host& host) {
@@ -85,14 +87,14 @@ void print_diff(const PlanPreview& all) {
   fmt::print("{}  {}\n\n", paint(Colour::bold, all.plan.name), all.plan.title);
   for (const Preview& preview : all.steps) {
     print_table({row_of(preview.standing, all.seen)});
-    for (const Change& change : preview.changes.made) print_change(change, all.reboots_for(preview, change), all.host);
-    if (!preview.obstacle().empty())
-      print_table({{"  ", preview.blocked() ? paint(Colour::red, "blocked") : paint(Colour::yellow, "waits for"),
-                    preview.obstacle()}});
-    if (preview.blocked()) print_table({{"  ", paint(Colour::bold, "next"), preview.next()}});
+    for (const Change& change : preview.changes) print_change(change, all.reboots_for(preview, change), all.host);
+    if (!preview.obstacle.empty())
+      print_table({{"  ", preview.blocked ? paint(Colour::red, "blocked") : paint(Colour::yellow, "waits for"),
+                    preview.obstacle}});
+    if (preview.blocked) print_table({{"  ", paint(Colour::bold, "next"), preview.next}});
   }
-  if (const auto ended = ends(all.seen); !ended.empty())
-    print_table({{"  ", paint(Colour::yellow, "ends"), fmt::format("{}", fmt::join(ended, ", "))}});
+  if (!all.ends.empty())
+    print_table({{"  ", paint(Colour::yellow, "ends"), fmt::format("{}", fmt::join(all.ends, ", "))}});
   for (const Step& step : all.plan.steps)
     if (step.kind == StepKind::alternative && step.tried == Tried::no)
       print_table({{"  ", paint(Colour::blue, "if the proof fails"), step.title}});
@@ -111,42 +113,33 @@ Result<void> print_plan_there(const Options& options) {
               "\"p2pctl apply --yes -H HOST\" does not ask for it");
 }
 
-/// Returns what `use` makes of the preview of the plan for the tree.
-template <class Use>
-std::invoke_result_t<Use, const PlanPreview&> with_preview(const Context& context, const Use& use) {
-  const auto runner = TRY(context.runner());
-  const auto host = TRY(context.host_of_plan(*runner)).snapshot();
-  const Plan plan = TRY(context.plan(*host));
-  const Assessment seen = assess(plan, context.registry, *host);
-  return use(preview_of(plan, context.registry, *host, seen));
-}
-
 }  // namespace
 
 Result<bool> wants_changes(const Context& context) {
   const Options& options = context.options;
-  if (options.yes || !at_terminal(options)) return true;
+  const bool at_terminal = !options.json && ::isatty(STDIN_FILENO) == 1 && ::isatty(STDOUT_FILENO) == 1;
+  if (options.yes || !at_terminal) return true;
   if (!options.host.empty()) {
     TRY(print_plan_there(options));
     return said_yes(options, "Apply this?");
   }
-  return with_preview(context, [&](const PlanPreview& all) -> Result<bool> {
-    if (!all.changes && !all.blocked) return true;
-    print_screen(all);
-    return said_yes(options, all.blocked ? "Start it? It waits until that is settled." : "Apply this?");
-  });
+  const auto host = TRY(context.host_of_plan());
+  const PlanPreview all(TRY(context.plan(*host)), context.registry, *host);
+  if (!all.changes && !all.blocked) return true;
+  print_screen(all);
+  return said_yes(options, all.blocked ? "Start it? It waits until that is settled." : "Apply this?");
 }
 
 Result<int> show_plan(const Context& context) {
-  return with_preview(context, [&](const PlanPreview& all) -> Result<int> {
-    if (context.options.json)
-      print_json("p2pd.plan-preview/1", to_json(all));
-    else
-      context.options.diff ? print_diff(all) : print_screen(all);
-    if (all.blocked) return kBlocked;
-    const bool settled = all.outlook == Outlook::ready || all.outlook == Outlook::limited;
-    return context.options.detailed_exitcode && (all.changes || !settled) ? kChanges : kDone;
-  });
+  const auto host = TRY(context.host_of_plan());
+  const PlanPreview all(TRY(context.plan(*host)), context.registry, *host);
+  if (context.options.json)
+    print_json("p2pd.plan-preview/1", to_json(all));
+  else
+    context.options.diff ? print_diff(all) : print_screen(all);
+  if (all.blocked) return kBlocked;
+  const bool settled = all.outlook == Outlook::ready || all.outlook == Outlook::limited;
+  return context.options.detailed_exitcode && (all.changes || !settled) ? kChanges : kDone;
 }
 
 }  // namespace p2pd::ctl

@@ -43,8 +43,7 @@ Result<int> record(const Context& context) {
   std::error_code error;
   if (fs::exists(fs::symlink_status(file, error)))
     return fail(ErrorCode::state, file + " exists, and is not overwritten", "Name a new file for the record.");
-  const auto runner = TRY(context.runner());
-  const Host host = TRY(context.host(*runner));
+  const Host host = TRY(context.host());
   const MachineRecord record = TRY(record_machine(host, fs::path(file).stem()));
   std::string text = to_text(record);
   TRY_IN("this machine's record", parse_record(text));  // a record that --root would refuse is not written

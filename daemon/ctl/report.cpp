@@ -12,21 +12,17 @@
 
 #include "base/directories.hpp"
 #include "base/json_members.hpp"
-#include "ctl/doctor.hpp"
-#include "ctl/status.hpp"
-#include "ctl/verb.hpp"
+#include "ctl/service.hpp"
 #include "engine/journal.hpp"
 #include "engine/undo.hpp"
 #include "machine/packages/brought_packages.hpp"
 #include "machine/packages/package_backup.hpp"
 #include "plan/config.hpp"
 #include "report/document.hpp"
-#include "report/fields.hpp"
 #include "report/page.hpp"
 #include "report/proof.hpp"
 #include "screen/preview.hpp"
 #include "screen/print.hpp"
-#include "screen/text.hpp"
 
 namespace p2pd::ctl {
 namespace {
@@ -54,21 +50,19 @@ json baseline_of(const Context& context, std::vector<std::string>& notes) {
 }
 
 /// Packages that the change behind these undo records installed, upgraded or removed.
-json packages_of(const Host& host, const std::vector<std::string>& paths) {
-  json packages = json::array();
+std::vector<std::string> packages_of(const Host& host, const std::vector<std::string>& paths) {
+  std::vector<std::string> packages;
   for (const std::string& path : paths)
     for (const std::string& package : brought_packages(host, path)) packages.push_back(package);
   if (std::ranges::find(paths, PackageBackup::kPurging) == paths.end()) return packages;
   if (const auto backup = read_package_backup(host))
-    for (const PackageBackup::Package& one : backup->packages)
+    for (const StagedDeb& one : backup->packages)
       packages.push_back(fmt::format("{} {} removed", one.name, one.version));
   return packages;
 }
 
-/// Changes that are in place, from the undo records: [{run, step, summary, cost, reboot, files, packages}]. The files
-/// are without p2pd's own and dpkg's: the packages stand for these.
-json in_place(const Context& context, const Host& host, std::vector<std::string>& notes) {
-  json changes = json::array();
+std::vector<ChangeInPlace> in_place(const Context& context, const Host& host, std::vector<std::string>& notes) {
+  std::vector<ChangeInPlace> changes;
   const auto root = context.root();
   const auto state = Root::open(context.state());
   if (!root || (!state && state.error().code == ErrorCode::not_found)) return changes;
@@ -80,56 +74,49 @@ json in_place(const Context& context, const Host& host, std::vector<std::string>
   }
   for (const UndoStore::Owner& owner : undo->owners()) {
     const std::vector<std::string> paths = undo->paths(owner);
-    json files = json::array();
-    for (const std::string& path : paths)
-      if (!path.starts_with("/var/lib/p2pd/") && !path.starts_with("/var/lib/dpkg/")) files.push_back(path);
     const Action* const action = context.registry.action(owner.fix);
     const auto told = action == nullptr ? Result<Description>(Description()) : action->describe(host, owner.with);
-    changes.push_back({{"run", owner.run},
-                       {"step", owner.step},
-                       {"summary", told ? told->summary : ""},
-                       {"cost", told ? told->cost : ""},
-                       {"reboot", action != nullptr && action->effect == Effect::reboot},
-                       {"files", std::move(files)},
-                       {"packages", packages_of(host, paths)}});
+    ChangeInPlace& change = changes.emplace_back(ChangeInPlace{.run = owner.run, .step = owner.step});
+    if (told) change.summary = told->summary, change.cost = told->cost;
+    change.reboot = action != nullptr && action->effect == Effect::reboot;
+    for (const std::string& path : paths)
+      if (!path.starts_with("/var/lib/p2pd/") && !path.starts_with("/var/lib/dpkg/")) change.files.push_back(path);
+    change.packages = packages_of(host, paths);
   }
   return changes;
 }
 
-/// Actions of the operator before p2pd can continue: [{step, seen, next}].
-json actions_of(const PlanPreview& all) {
-  json actions = json::array();
+std::vector<OperatorAction> actions_of(const PlanPreview& all) {
+  std::vector<OperatorAction> actions;
   if (!all.blocked) return actions;
   for (const Obstruction& one : obstructions(all)) {
     const Standing& first = one.steps.front()->standing;
-    actions.push_back({{"step", first.step->id},
-                       {"seen", one.obstacle.empty() ? first.finding.summary : one.obstacle},
-                       {"next", one.next}});
+    actions.push_back({first.step->id, one.obstacle.empty() ? first.finding.summary : one.obstacle, one.next});
   }
   return actions;
 }
 
 /// Plans of past runs, newest first; plans that no longer exist are left out.
-json walked_plans(const Context& context, const json& history, const Host& host) {
-  json plans = json::array();
+std::vector<Plan> walked_plans(const Context& context, const json& history, const Host& host) {
+  std::vector<Plan> plans;
   std::set<std::string> names;
   for (const json& run : list_of(history, "runs")) {
     Context named = context;
     named.options.plan = text_of(run, "plan");
     if (!names.insert(named.options.plan).second) continue;
-    if (const Result<Plan> plan = named.plan(host)) plans.push_back(to_json(*plan));
+    if (Result<Plan> plan = named.plan(host)) plans.push_back(*std::move(plan));
   }
   return plans;
 }
 
-/// Report of a soak that --soak names; null: no such option.
-Result<json> soak_file(const std::string& path) {
-  if (path.empty()) return json();
+/// Soak that --soak names; nothing: no such option.
+Result<std::optional<bench::Soak>> soak_file(const std::string& path) {
+  if (path.empty()) return std::optional<bench::Soak>();
   std::ifstream file(path);
   const std::string text((std::istreambuf_iterator<char>(file)), {});
   if (!file) return fail_errno("cannot read " + path);
-  json report = parse_json(text);
-  if (!soak_of(report).is_null()) return report;
+  std::optional<bench::Soak> soak = bench::bench_report_from(parse_json(text)).measurement.soak;
+  if (soak && !soak->samples.empty()) return soak;
   return fail(ErrorCode::invalid, path + " is no report of a soak",
               "\"p2pctl bench --soak MINUTES --save FILE\" writes one.");
 }
@@ -146,11 +133,10 @@ Result<Sources> sources_of(const Context& context, const Host& host) {
   sources.in_place = in_place(context, host, sources.notes);
   sources.plans = walked_plans(context, sources.history, host);
   if (json_number<std::uint64_t>(sources.status, "run") != 0) return sources;
-  const Plan plan = TRY(context.plan(host));
-  sources.plans.push_back(to_json(plan));
-  const Assessment seen = assess(plan, context.registry, host);
-  sources.diagnosis = diagnosis_of(seen, plan, context.registry);
-  sources.actions = actions_of(preview_of(plan, context.registry, host, seen));
+  const PlanPreview all(TRY(context.plan(host)), context.registry, host);
+  sources.plans.push_back(all.plan);
+  sources.diagnosis = diagnosis_of(all);
+  sources.actions = actions_of(all);
   return sources;
 }
 
@@ -168,8 +154,7 @@ Result<int> write_report(const Context& context) {
   const Options& options = context.options;
   if (options.json && !options.name.empty())
     return fail(ErrorCode::invalid, "--json prints the content and writes no file", "leave out FILE, or --json");
-  const auto runner = TRY(context.runner());
-  const auto host = TRY(context.host_of_plan(*runner)).snapshot();
+  const auto host = TRY(context.host_of_plan());
   json document = report_document(TRY(sources_of(context, *host)));
   if (!options.no_redact) redact(document, identity_of(*host));
   if (options.json) {
@@ -191,26 +176,25 @@ Result<int> write_report(const Context& context) {
 }
 
 Result<int> gain(const Context& context) {
-  const auto runner = TRY(context.runner());
-  const auto host = TRY(context.host_of_plan(*runner)).snapshot();
+  const auto host = TRY(context.host_of_plan());
   const Sources sources = TRY(sources_of(context, *host));
-  const json proof = proof_of(sources);
+  const std::optional<ProofPart> proof = proof_of(sources);
   const json before = before_of(sources.baseline);
-  if (proof.is_null())
+  if (!proof)
     return fail(ErrorCode::not_found, "the GPUs of this machine have not been measured yet",
                 "\"p2pctl apply\" measures them, and compares with before its changes.");
   if (context.options.json) {
     print_json("p2pd.gain/1", {{"before", before},
-                               {"time", proof["time"]},
-                               {"proven", proof["proven"]},
-                               {"gain", proof["gain"]},
-                               {"collectives", proof["collectives"]},
-                               {"all_reduces", proof["all_reduces"]}});
+                               {"time", proof->shown.time},
+                               {"proven", proof->shown.report.judgement.proven},
+                               {"gain", proof->shown.report.gain},
+                               {"collectives", proof->collectives()},
+                               {"all_reduces", json_of(proof->all_reduces)}});
     return kDone;
   }
-  fmt::print("measured {}\n", text_of(proof, "time"));
+  fmt::print("measured {}\n", proof->shown.time);
   if (!flag_of(before, "measured")) fmt::print("before: {}\n", text_of(before, "why"));
-  for (const std::string& line : gain_of(proof)) print_line(line);
+  for (const std::string& line : proof->gain_lines()) print_line(line);
   return kDone;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// p2pctl status and is-ready.
-#include "ctl/status.hpp"
+// p2pctl status, history and is-ready.
+#include "ctl/service.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -14,7 +14,6 @@
 #include "engine/status.hpp"
 #include "machine/driver/ready.hpp"
 #include "machine/hardware/p2p_use.hpp"
-#include "report/fields.hpp"
 #include "screen/print.hpp"
 
 namespace p2pd::ctl {
@@ -34,31 +33,23 @@ std::string activity(const json& status) {
   return line;
 }
 
-std::string listed(const json& names) {
-  std::string list;
-  for (const json& name : names)
-    if (name.is_string()) list += (list.empty() ? "" : ", ") + name.get<std::string>();
-  return list;
+std::string listed(const json& object, const char* key) {
+  return fmt::format("{}", fmt::join(json_texts(object, key), ", "));
 }
 
 /// Rows about a rollback: the undone steps, and the changes in place of other runs.
 std::vector<std::vector<std::string>> changes_in_place(const json& status) {
-  const std::string undone = listed(status.value("undone", json::array()));
+  const std::string undone = listed(status, "undone");
   if (undone.empty()) return {};
   std::vector<std::vector<std::string>> rows = {{"undone", undone}};
   for (const json& run : status.value("stays", json::array()))
     rows.push_back({"stays", fmt::format("run {} of plan {}: {}", json_number<std::int64_t>(run, "run"),
-                                         text_of(run, "plan"), listed(run.value("steps", json::array())))});
+                                         text_of(run, "plan"), listed(run, "steps"))});
   if (rows.size() == 1) rows.push_back({"stays", "nothing is changed by p2pd"});
   for (const json& step : list_of(status, "steps"))  // files that were changed by others
     if (const std::string note = text_of(step, "summary"); text_of(step, "status") == "reverted" && !note.empty())
       rows.push_back({"note", note});
   return rows;
-}
-
-Result<json> status_here(const Context& context) {
-  if (context.options.root == "/" && context.options.state.empty()) return current_status(context.state());
-  return status_in_journal(context.state(), true);
 }
 
 }  // namespace
@@ -78,15 +69,6 @@ bool at_rest(const json& status) {
   return !status.value("at_work", false) && (status.contains("error") || status.value("reboot_required", false));
 }
 
-Result<json> known_status(const Context& context) {
-  if (!over_the_bus(context.options)) return status_here(context);
-  Result<Service> service = Service::open(context.options);
-  Result<json> report = service ? service->report() : Failure(service.error());
-  if (!report && context.options.host.empty())
-    return current_status(context.state());  // the bus is down: uses the published status
-  return report;
-}
-
 int print_status(const Context& context, json status, const Ending& ending) {
   const std::string state = text_of(status, "state"), result = text_of(status, "result"),
                     reason = text_of(status, "reason");
@@ -103,8 +85,7 @@ int print_status(const Context& context, json status, const Ending& ending) {
                harmless(reason), same ? "  (nothing changed)" : "");
     if (const std::string now = activity(status); !now.empty()) print_table({{"now", now}});
     if (status.contains("error")) print_table({{paint(Colour::red, "error"), text_of(status["error"], "message")}});
-    if (const std::string uses = listed(status.value("fit_for", json::array())); !uses.empty())
-      print_table({{"fit for", uses}});
+    if (const std::string uses = listed(status, "fit_for"); !uses.empty()) print_table({{"fit for", uses}});
     print_table(changes_in_place(status));
     for (const json& step : status.value("steps", json::array()))  // the step holds, with a note
       if (text_of(step, "verdict") == "pass" && !text_of(step, "next").empty())
@@ -139,6 +120,22 @@ Result<int> status(const Context& context) {
   return kDone;
 }
 
+Result<int> history(const Context& context) {
+  const json found = TRY(known_history(context, context.options.lines));
+  if (context.options.json) {
+    print_json(found.value("schema", ""), found);
+    return kDone;
+  }
+  if (found.value("runs", json::array()).empty()) fmt::print("nothing has run on this machine yet\n");
+  Rows rows;
+  for (const json& event : found.value("events", json::array()))
+    rows.push_back({event.value("time", ""), fmt::format("run {}", json_number<std::int64_t>(event, "run")),
+                    event.value("boot_id", "").substr(0, 8), event.value("type", ""), event.value("step", ""),
+                    event.value("text", "")});
+  print_table(rows);
+  return kDone;
+}
+
 /// Proof of a machine, from a report of its service.
 static Result<Proof> proof_told(const json& status) {
   const std::optional<RunState> state = run_state(text_of(status, "state"));
@@ -152,8 +149,7 @@ Result<int> is_ready(const Context& context) {
   if (!options.uses.empty()) TRY_IN("--for", uses_from(options.uses));
   Result<Proof> proof = Proof{};
   if (options.host.empty()) {
-    const auto runner = TRY(context.runner());
-    proof = require_proof(TRY(context.host(*runner)));
+    proof = require_proof(TRY(context.host()));
   } else {
     proof = proof_told(TRY(TRY(Service::open(options)).report()));
   }

@@ -12,7 +12,6 @@
 #include "base/image_runner.hpp"
 #include "base/recorded.hpp"
 #include "base/root.hpp"
-#include "plan/alone_gpus.hpp"
 #include "plan/config.hpp"
 #include "plan/resolve.hpp"
 #include "screen/print.hpp"
@@ -26,12 +25,18 @@ Result<std::unique_ptr<CommandRunner>> Context::runner(int stop_fd) const {
   return std::make_unique<ProcessRunner>("/", stop_fd);
 }
 
-Result<Host> Context::host(CommandRunner& runner) const { return Host(TRY(root()), runner); }
+Result<CommandRunner*> Context::kept_runner(int stop_fd) const {
+  return runners_.emplace_back(TRY(runner(stop_fd))).get();
+}
 
-Result<Host> Context::host_of_plan(CommandRunner& runner) const {
-  Host all = TRY(host(runner));
+Result<Host> Context::host(int stop_fd) const { return Host(TRY(root()), *TRY(kept_runner(stop_fd))); }
+
+Result<std::unique_ptr<const Host>> Context::host_of_plan() const { return host_of_plan(*TRY(kept_runner(-1))); }
+
+Result<std::unique_ptr<const Host>> Context::host_of_plan(CommandRunner& runner) const {
+  Host all(TRY(root()), runner);
   if (Result<Plan> asked = plan()) choose_gpus(all, *asked, registry);
-  return all;
+  return all.snapshot();
 }
 
 Result<Root> Context::root() const {
@@ -60,10 +65,6 @@ int print_error(const Context& context, const Error& error, int code) {
   fmt::print(stderr, "p2pctl: {}\n", error.message);
   if (!error.next.empty()) fmt::print(stderr, "  next: {}\n", error.next);
   return code;
-}
-
-bool at_terminal(const Options& options) {
-  return !options.json && ::isatty(STDIN_FILENO) == 1 && ::isatty(STDOUT_FILENO) == 1;
 }
 
 Result<bool> said_yes(const Options& options, const std::string& question) {

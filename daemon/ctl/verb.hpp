@@ -12,8 +12,8 @@
 
 #include "base/host.hpp"
 #include "base/result.hpp"
+#include "engine/transitions.hpp"
 #include "plan/plan.hpp"
-#include "protocol/request.hpp"
 #include "record/record_file.hpp"
 
 namespace CLI {
@@ -33,6 +33,7 @@ enum Exit : int {
 };
 
 struct Context;
+struct PlanPreview;
 
 /// Formats in which `env` prints settings.
 inline constexpr std::string_view kEnvFormats[] = {"sh", "systemd", "docker", "json", "vllm-cache"};
@@ -84,9 +85,11 @@ struct Context {
   /// Runner for read-only commands on the tree: of this machine, of an image without starting programs in it, or from a
   /// record. Kills the running command once `stop_fd` is readable; -1: never.
   Result<std::unique_ptr<CommandRunner>> runner(int stop_fd = -1) const;
-  Result<Host> host(CommandRunner& runner) const;
-  /// The same without the GPUs that the plan leaves out.
-  Result<Host> host_of_plan(CommandRunner& runner) const;
+  /// The tree with such a runner.
+  Result<Host> host(int stop_fd = -1) const;
+  /// The tree for one look at it, without the GPUs that the plan leaves out.
+  Result<std::unique_ptr<const Host>> host_of_plan() const;
+  Result<std::unique_ptr<const Host>> host_of_plan(CommandRunner& runner) const;
   /// The tree. A record in one file is unpacked for the lifetime of the context.
   Result<Root> root() const;
   /// Error if the tree is a record in one file, which cannot be written to.
@@ -101,14 +104,14 @@ struct Context {
   std::string outside(const std::string& path) const { return options.root == "/" ? path : options.root + path; }
 
  private:
-  mutable std::shared_ptr<NamedRoot> opened_;  ///< opened on first use
+  Result<CommandRunner*> kept_runner(int stop_fd) const;
+
+  mutable std::shared_ptr<NamedRoot> opened_;                    ///< opened on first use
+  mutable std::vector<std::shared_ptr<CommandRunner>> runners_;  ///< of the hosts
 };
 
 /// Prints an error with its next step on standard error, with --json as JSON too; returns `code`.
 int print_error(const Context& context, const Error& error, int code = kError);
-
-/// True if a person sees the output and can answer a question.
-bool at_terminal(const Options& options);
 
 /// Asks a person at the terminal; returns true for yes. Error if there is no terminal.
 Result<bool> said_yes(const Options& options, const std::string& question);
@@ -145,12 +148,14 @@ int main(int argc, char** argv, const Registry& registry);
 
 // One file per verb.
 Result<int> doctor(const Context& context);
+/// Diagnosis from every check of a plan: schema p2pd.doctor/1, without the cost of the checks.
+nlohmann::json diagnosis_of(const PlanPreview& all);
 Result<int> show_plan(const Context& context);
 /// On a terminal, shows what apply changes, and asks; returns true for yes, or if nothing changes.
 Result<bool> wants_changes(const Context& context);
 Result<int> apply(const Context& context);
-Result<int> revert(const Context& context);
-Result<int> request(const Context& context, Request::Kind kind);
+/// Reverts everything, or pauses, resumes, retries or cancels the open run.
+Result<int> request(const Context& context, Event event);
 Result<int> status(const Context& context);
 Result<int> is_ready(const Context& context);
 Result<int> verify(const Context& context);

@@ -2,9 +2,7 @@
 // p2pctl verify: differences from what p2pd left: of the proven machine, and of each file that p2pd wrote.
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <iterator>
-#include <optional>
+#include <map>
 
 #include "ctl/verb.hpp"
 #include "engine/undo.hpp"
@@ -21,51 +19,47 @@ struct Drift {
   std::string text;
 };
 
-/// Differences between the proven machine and this one; nothing without a proof on this boot.
-Result<std::optional<std::vector<Drift>>> drift_of_proof(const Host& host) {
+/// Adds the differences between the proven machine and this one; false without a proof on this boot.
+Result<bool> add_drift_of_proof(const Host& host, std::vector<Drift>& found) {
   const auto parts = drift_since_proof(host);
-  if (!parts && parts.error().code == ErrorCode::state) return std::nullopt;
-  std::vector<Drift> found;
+  if (!parts && parts.error().code == ErrorCode::state) return false;
   for (const auto& [part, changed] : TRY(Result<std::map<std::string, bool>>(parts)))
     if (changed) found.push_back({"", part, "differs from what P2P was proven with"});
-  return std::optional(std::move(found));
+  return true;
 }
 
-/// Differences in the files that p2pd wrote; nothing if it never ran.
-Result<std::optional<std::vector<Drift>>> drift_of_files(const Context& context, const Root& root) {
+/// Adds the differences in the files that p2pd wrote; false if it never ran.
+Result<bool> add_drift_of_files(const Context& context, std::vector<Drift>& found) {
   std::error_code error;
   const std::filesystem::path state = context.state();
-  if (!std::filesystem::exists(state, error) && !error) return std::nullopt;
-  const UndoStore undo = TRY(UndoStore::open(TRY(Root::open(state)), root));
-  std::vector<Drift> found;
+  if (!std::filesystem::exists(state, error) && !error) return false;
+  const UndoStore undo = TRY(UndoStore::open(TRY(Root::open(state)), TRY(context.root())));
   for (const UndoStore::Difference& one : TRY(undo.changed_by_others()))
     found.push_back({one.owner.step, one.path, one.missing ? "was removed since" : "was changed since"});
-  return std::optional(std::move(found));
+  return true;
 }
 
 }  // namespace
 
 Result<int> verify(const Context& context) {
-  const auto runner = TRY(context.runner());
-  const Host host = TRY(context.host(*runner));
-  const auto proof = TRY(drift_of_proof(host));
-  const auto files = TRY_IN("the undo records (only root can read them)", drift_of_files(context, TRY(context.root())));
-  std::vector<Drift> found = proof.value_or(std::vector<Drift>());
-  std::ranges::copy(files.value_or(std::vector<Drift>()), std::back_inserter(found));
+  const Host host = TRY(context.host());
+  std::vector<Drift> found;
+  const bool proven = TRY(add_drift_of_proof(host, found));
+  const bool ran = TRY_IN("the undo records (only root can read them)", add_drift_of_files(context, found));
   if (context.options.json) {
     nlohmann::json changed = nlohmann::json::array();
     for (const Drift& one : found) changed.push_back({{"step", one.step}, {"what", one.what}, {"change", one.text}});
     print_json("p2pd.verify/1", {{"drift", !found.empty()}, {"changed", std::move(changed)}});
     return found.empty() ? kDone : kChanges;
   }
-  std::vector<std::vector<std::string>> rows;
+  Rows rows;
   for (const Drift& one : found)
     rows.push_back(
         {mark(Verdict::fail), one.step.empty() ? "proof" : one.step, fmt::format("{} {}", one.what, one.text)});
   print_table(rows);
   if (found.empty())
-    fmt::print("{}{}\n", files ? "Everything is as p2pd left it." : "p2pd has changed nothing here.",
-               proof ? "" : " P2P is not proven on this boot.");
+    fmt::print("{}{}\n", ran ? "Everything is as p2pd left it." : "p2pd has changed nothing here.",
+               proven ? "" : " P2P is not proven on this boot.");
   else
     fmt::print("Next: \"p2pctl apply\" checks every step again; \"p2pctl revert\" keeps a copy of changed files.\n");
   return found.empty() ? kDone : kChanges;

@@ -9,9 +9,8 @@
 #include "base/recorded.hpp"
 #include "base/root.hpp"
 #include "ctl/service.hpp"
-#include "ctl/status.hpp"
+#include "engine/open_state.hpp"
 #include "engine/status.hpp"
-#include "engine/worker.hpp"
 #include "machine/driver/logind_files.hpp"
 #include "plan/config.hpp"
 #include "screen/print.hpp"
@@ -85,19 +84,11 @@ class AskSystemd : public Rebooter {
   bool allowed_;
 };
 
-/// Stop request, the only one that a signal can make.
-class StopRequests : public Requests {
- public:
-  explicit StopRequests(int fd) : fd_(fd) {}
-  std::optional<Event> poll() override {
-    pollfd stop{fd_, POLLIN, 0};
-    if (fd_ >= 0 && ::poll(&stop, 1, 0) == 1) return Event::stopped;
-    return std::nullopt;
-  }
-
- private:
-  int fd_;
-};
+/// True once a signal has asked this process to stop.
+bool is_stopped(int stop_fd) {
+  pollfd stop{stop_fd, POLLIN, 0};
+  return stop_fd >= 0 && ::poll(&stop, 1, 0) == 1;
+}
 
 /// Next action that differs in a walk without the service; empty: it does not differ.
 std::string next_here(const Context& context, const Run& run, bool stopped) {
@@ -105,12 +96,6 @@ std::string next_here(const Context& context, const Run& run, bool stopped) {
     return "boot that system, then \"p2pctl apply\" again";
   if (run.state == RunState::reverting && stopped) return "\"p2pctl revert\" continues";
   return "";
-}
-
-Result<void> require_no_options_of_the_plan(const Options& options) {
-  if (!options.no_reboot) return {};
-  return fail(ErrorCode::invalid, "--no-reboot is set when a run starts: use it with apply",
-              "leave it out, or walk without the service: --no-dbus");
 }
 
 /// End of an apply that the operator does not want.
@@ -125,25 +110,24 @@ bool untouched(const Context& context) {
   return !std::filesystem::exists(context.state(), error) && !error;
 }
 
-/// Opens a worker, runs `work`, prints the state of the run. Returns the exit code of the verb.
+/// Opens the state, runs `work`, prints the state of the run. Returns the exit code of the verb.
 Result<int> walk_with(const Context& context, std::string_view verb, const std::function<Result<Run>(Walk&)>& work) {
   const Options& options = context.options;
   TRY(context.require_directory());
   const int stop_fd = stop_signals();
   const auto runner = TRY(changing_runner(context, stop_fd));
   Progress progress(options.json);
-  StopRequests requests(stop_fd);
+  const Poll poll = [&] { return is_stopped(stop_fd) ? std::optional(Event::stopped) : std::nullopt; };
   AskSystemd rebooter(*runner, !options.no_reboot && options.root == "/");
-  Worker worker =
-      TRY(Worker::open({options.root, options.state, fmt::format("p2pctl {}", verb), options.accept_state_loss},
-                       context.registry, {*runner, progress, requests, rebooter}));
-  const Run run = TRY(work(worker.walk()));
+  const auto opened =
+      TRY(OpenState::open({options.root, options.state, fmt::format("p2pctl {}", verb), options.accept_state_loss},
+                          context.registry, {*runner, progress, poll, rebooter}));
+  const Run run = TRY(work(opened->walk()));
   if (options.root == "/") ::unlink(status_file().c_str());  // status file of the service's last walk
-  pollfd stop{stop_fd, POLLIN, 0};
-  const bool stopped = (run.state == RunState::walking || run.state == RunState::reverting) && ::poll(&stop, 1, 0) == 1;
+  const bool stopped = (run.state == RunState::walking || run.state == RunState::reverting) && is_stopped(stop_fd);
   nlohmann::json status = status_of(run, progress.steps());
   if (std::string next = next_here(context, run, stopped); !next.empty()) status["next"] = std::move(next);
-  return print_status(context, std::move(status), {worker.changed(), stopped});
+  return print_status(context, std::move(status), {opened->changed(), stopped});
 }
 
 }  // namespace
@@ -162,37 +146,27 @@ Result<int> apply(const Context& context) {
       return fail(ErrorCode::invalid, "--accept-state-loss needs --no-dbus",
                   "\"p2pctl apply --no-dbus --accept-state-loss\", as root");
     if (!TRY(wants_changes(context))) return not_wanted();
-    return ask_service(
-        context, [&](Service& service) { return service.ask({.plan = options.plan, .reboot = !options.no_reboot}); });
+    return ask_service(context, {.plan = options.plan, .reboot = !options.no_reboot});
   }
   const Plan plan = TRY(context.plan());
   if (!TRY(wants_changes(context))) return not_wanted();
   return walk_with(context, "apply", [&](Walk& walk) { return walk.apply(plan); });
 }
 
-Result<int> revert(const Context& context) {
+Result<int> request(const Context& context, Event event) {
   if (over_the_bus(context.options)) {
-    TRY(require_no_options_of_the_plan(context.options));
-    return ask_service(
-        context, [](Service& service) { return service.ask({.kind = Request::Kind::revert}); }, true);
+    if (context.options.no_reboot)
+      return fail(ErrorCode::invalid, "--no-reboot is set when a run starts: use it with apply",
+                  "leave it out, or walk without the service: --no-dbus");
+    return ask_service(context, {.event = event});
   }
-  if (untouched(context)) return print_status(context, TRY(status_in_journal(context.state(), false)), {false});
-  Context undoing = context;  // the undo records suffice: an unusable journal must not prevent a rollback
-  undoing.options.accept_state_loss = true;
-  return walk_with(undoing, "revert", [](Walk& walk) { return walk.revert(); });
-}
-
-Result<int> request(const Context& context, Request::Kind kind) {
-  if (over_the_bus(context.options)) {
-    TRY(require_no_options_of_the_plan(context.options));
-    Context asked = context;
-    asked.options.no_block |=
-        kind == Request::Kind::pause;  // a pause takes effect between two steps, and the current step may take long
-    return ask_service(
-        asked, [&](Service& service) { return service.ask({.kind = kind}); }, kind == Request::Kind::cancel);
-  }
-  if (untouched(context)) return fail(ErrorCode::state, fmt::format("there is no run to {}", to_string(kind)));
-  return walk_with(context, to_string(kind), [&](Walk& walk) { return walk.request(event_of(kind)); });
+  const bool reverts = event == Event::revert;
+  if (untouched(context) && reverts)
+    return print_status(context, TRY(status_in_journal(context.state(), false)), {false});
+  if (untouched(context)) return fail(ErrorCode::state, fmt::format("there is no run to {}", to_string(event)));
+  Context here = context;  // the undo records suffice: an unusable journal must not prevent a rollback
+  here.options.accept_state_loss |= reverts;
+  return walk_with(here, to_string(event), [&](Walk& walk) { return reverts ? walk.revert() : walk.request(event); });
 }
 
 }  // namespace p2pd::ctl

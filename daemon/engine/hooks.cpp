@@ -9,8 +9,6 @@
 #include <algorithm>
 #include <cctype>
 
-#include "base/log.hpp"
-#include "engine/walk.hpp"
 #include "machine/fetch/signature.hpp"
 #include "machine/hardware/pci.hpp"
 
@@ -71,58 +69,6 @@ Result<bool> run_hooks(Host& host, std::string_view directory, const Run& run) {
                       .deadline = kDeadline};
   TRY_IN("hooks", host.run(parts));
   return true;
-}
-
-/// Runs the hooks before the first change of a run. A hook that fails is a transient blocker, like a machine in use;
-/// one that cannot run in any of the directories needs a person.
-Result<void> Walk::before_change(Pass& pass) {
-  if (!is_untouched() || only_checks() || run_.plan == kEachBoot) return {};
-  for (const std::string_view directory : {kBeforeChange, kAfterReady, kOnFailure}) {
-    const Result<void> sound = check_hooks(s_.host, directory);
-    if (sound) continue;
-    pass.blockers.push_back(sound.error().text());
-    pass.lasting = true;
-  }
-  if (pass.lasting) return {};
-  const Result<bool> ran = run_hooks(s_.host, kBeforeChange, run_);
-  if (ran) return note_hooks(kBeforeChange, ran);
-  pass.blockers.push_back(ran.error().text());
-  return {};
-}
-
-/// Runs the same hooks before the first undo of a revert. The wait for them is as long as for users of the machine.
-Result<std::optional<Walk::Outcome>> Walk::before_revert() {
-  const bool begun =
-      std::ranges::any_of(records_, [](const auto& known) { return known.second.status == StepStatus::reverted; });
-  if (run_.rollback != Rollback::all || begun) return std::nullopt;
-  for (int waited = 0;; waited += kSecondsBetweenLooks) {
-    const Result<bool> ran = run_hooks(s_.host, kBeforeChange, run_);
-    if (ran || waited >= kRollbackPatience) {
-      TRY(note_hooks(kBeforeChange, ran));
-      return std::nullopt;
-    }
-    const std::optional<Outcome> asked = TRY(wait_a_while(ran.error().text()));
-    if (asked && asked->event == Event::stopped) return asked;
-  }
-}
-
-/// Runs the hooks after a run that has ended.
-Result<void> Walk::after_end() {
-  if (is_open(run_.state) || run_.plan == kEachBoot || run_.result == "superseded") return {};
-  const bool well = is_proven(run_.state) || run_.result == "done";
-  const std::string_view hooks = well ? kAfterReady : kOnFailure;
-  return note_hooks(hooks, run_hooks(s_.host, hooks, run_));
-}
-
-/// Records that hooks ran, if there are any. One that failed or was skipped is a warning.
-Result<void> Walk::note_hooks(std::string_view directory, const Result<bool>& ran) {
-  if (ran && !*ran) return {};
-  if (!ran) log::warning("{}", ran.error().text());
-  TRY(s_.journal.save(run_, event(ran ? "hooks" : "warning", "", ran ? std::string(directory) : ran.error().text())));
-  const Result<void> sound = check_hooks(s_.host, directory);
-  if (!ran || sound) return {};
-  log::warning("{}", sound.error().text());
-  return s_.journal.save(run_, event("warning", "", sound.error().text()));
 }
 
 }  // namespace p2pd

@@ -14,9 +14,8 @@
 
 #include "base/json.hpp"
 #include "base/result.hpp"
+#include "engine/database.hpp"
 #include "engine/transitions.hpp"
-
-struct sqlite3;
 
 namespace p2pd {
 
@@ -76,7 +75,7 @@ struct StepRecord {
   int crashes = 0;       ///< boots that its fix may have crashed
   bool applied = false;  ///< its fix has changed this host in this run
   bool committed = false;
-  std::string applied_boot;  ///< boot id in which its fix was last applied
+  std::string applied_boot = {};  ///< boot id in which its fix was last applied
   nlohmann::json finding = nlohmann::json::object();
 
   bool operator==(const StepRecord&) const = default;
@@ -113,17 +112,11 @@ struct JournalEvent {
 /// earlier schema; readers read those as they are.
 class Journal {
  public:
-  enum class Access { write, read };
+  using Access = Database::Access;
 
-  /// `directory`/state.db. A corrupt or newer-schema database is renamed to state.db.set-aside, quarantined until
-  /// `accept_loss`: ErrorCode::database_quarantined. One that cannot be read now stays: another Error. Read access
-  /// without one: ErrorCode::not_found.
-  static Result<Journal> open(const std::filesystem::path& directory, Access access);
-  /// Takes back a database that an older p2pd quarantined because it did not know its schema. Nothing was recorded
-  /// since.
-  static void take_back(const std::filesystem::path& directory);
-  /// Accepts the loss of the quarantined database, which is kept under another name.
-  static Result<void> accept_loss(const std::filesystem::path& directory);
+  static Result<Journal> open(const std::filesystem::path& directory, Access access) {
+    return Journal(TRY(Database::open(directory, access)));
+  }
 
   /// Begins a run with an id above `run.id`, and prunes data of old runs.
   Result<Run> begin_run(const Run& run, const ChangedSteps& in_place, const JournalEvent& event);
@@ -154,10 +147,7 @@ class Journal {
   Result<std::vector<JournalEvent>> events(std::int64_t first, std::int64_t last, int limit) const;
 
  private:
-  struct Close {
-    void operator()(sqlite3* db) const;
-  };
-  explicit Journal(sqlite3* db) : db_(db) {}
+  explicit Journal(Database db) : db_(std::move(db)) {}
   Result<void> transaction(const std::function<Result<void>()>& body);
   Result<void> put_run(const Run& run);
   Result<void> put_step(std::int64_t run, const StepRecord& step);
@@ -165,7 +155,7 @@ class Journal {
   Result<void> put_in_place(const Run& run, const ChangedSteps& in_place);
   Result<void> prune();
 
-  std::unique_ptr<sqlite3, Close> db_;
+  Database db_;
 };
 
 /// Part of a finding that an old run keeps: without facts and evidence.

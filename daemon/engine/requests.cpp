@@ -5,65 +5,63 @@
 #include <algorithm>
 
 #include "base/json_members.hpp"
-#include "base/log.hpp"
 #include "engine/walk.hpp"
-#include "machine/driver/ready.hpp"
-#include "plan/alone_gpus.hpp"
+#include "plan/assess.hpp"
 #include "plan/journalled_plan.hpp"
+#include "plan/resolve.hpp"
 
 namespace p2pd {
+namespace {
+
+Result<Proof> proof_of(const Journal& journal, const Run& run) {
+  Proof proof{.limited = run.result == "limited", .fit_for = {}};
+  for (const StepRecord& step : TRY(journal.steps(run.id)))
+    for (std::string& use : json_texts(step.finding, "fit_for")) proof.fit_for.push_back(std::move(use));
+  return proof;
+}
+
+}  // namespace
 
 Result<Run> Walk::apply(const Plan& plan) {
-  const std::optional<Run> last = TRY(s_.journal.last_run());
-  if (last && is_open(last->state)) {
-    TRY(load(*last));
-    if (only_checks()) {
-      TRY(move(Event::superseded));
-    } else if (last->plan != plan.name) {
-      return fail(ErrorCode::state,
-                  fmt::format("run {} of plan {} is {}", last->id, last->plan, to_string(last->state)),
-                  fmt::format("\"p2pctl apply {}\" continues it, \"p2pctl cancel\" undoes it", last->plan));
-    } else {
-      if (plan.policy.reboot == RebootPolicy::external)
-        plan_.policy.reboot = RebootPolicy::external;  // saved by walk()
-      if (unread_ && run_.state != RunState::reverting) return Failure(*unread_);
-      // finishes the rollback of a run that failed or was cancelled: `revert` would undo earlier runs, too
-      const bool rolls_back = run_.state == RunState::reverting && run_.rollback != Rollback::all;
-      TRY(move(rolls_back ? Event::go_on : Event::apply));
-      return walk();
-    }
+  const bool open = TRY(load_last());
+  if (!open || only_checks()) {
+    if (open) TRY(move(Event::superseded));
+    TRY(begin(plan, RunState::walking));
+    return walk();
   }
-  TRY(begin(plan, RunState::walking));
+  if (run_.plan != plan.name)
+    return fail(ErrorCode::state, fmt::format("run {} of plan {} is {}", run_.id, run_.plan, to_string(run_.state)),
+                fmt::format("\"p2pctl apply {}\" continues it, \"p2pctl cancel\" undoes it", run_.plan));
+  if (plan.policy.reboot == RebootPolicy::external) plan_.policy.reboot = RebootPolicy::external;  // saved by walk()
+  if (unread_ && run_.state != RunState::reverting) return Failure(*unread_);
+  // finishes the rollback of a run that failed or was cancelled: `revert` would undo earlier runs, too
+  const bool rolls_back = run_.state == RunState::reverting && run_.rollback != Rollback::all;
+  TRY(move(rolls_back ? Event::go_on : Event::apply));
   return walk();
 }
 
 Result<Run> Walk::go_on() {
-  const std::optional<Run> last = TRY(s_.journal.last_run());
-  if (!last || !is_open(last->state)) return last.value_or(Run{});
-  TRY(load(*last));
+  if (!TRY(load_last())) return run_;
+  const bool new_boot = !TRY(s_.journal.knows_boot(run_.id, boot_));
   if (run_.state == RunState::paused) {
-    if (!is_on_trial() || TRY(s_.journal.knows_boot(run_.id, boot_))) return run_;
+    if (!new_boot || !is_on_trial()) return run_;
     TRY(move(Event::resume));
     return walk();
   }
   if (only_checks() && run_.state != RunState::reverting) return run_;  // another boot begins a new run
-  if (run_.state == RunState::blocked && TRY(s_.journal.knows_boot(run_.id, boot_)))
-    return run_;  // the operator must act
+  if (run_.state == RunState::blocked && !new_boot) return run_;        // the operator must act
   TRY(move(Event::go_on));
   return walk();
 }
 
 Result<Run> Walk::prove_again() {
-  const std::optional<Run> last = TRY(s_.journal.last_run());
-  if (last && is_open(last->state)) {
-    TRY(load(*last));
-    if (!only_checks()) return run_;  // the open run proves P2P itself
-  }
-  const std::optional<Run> proven = TRY(standing_proof());
-  if (!proven) return last.value_or(Run{});
-  TRY(make_way(last));
+  const bool open = TRY(load_last());
+  if (open && !only_checks()) return run_;  // the open run proves P2P itself
+  const std::optional<Run> proven = TRY(standing_proof(0));
+  if (!proven) return run_;
+  if (open) TRY(move(Event::superseded));
   TRY(load(*proven));
-  before_ = TRY(proof_of(*proven));
+  before_ = TRY(proof_of(s_.journal, *proven));
   if (unread_ && plan_.goal() == nullptr) return Failure(*unread_);
   Plan checks = checks_of(std::move(plan_), s_.registry, true);
   checks.name = kVerify;
@@ -73,29 +71,16 @@ Result<Run> Walk::prove_again() {
   return walk();
 }
 
-/// Ends the last run if it is open. Such a run only checks, and a new request repeats it.
-Result<void> Walk::make_way(const std::optional<Run>& last) {
-  if (!last || !is_open(last->state)) return {};
-  TRY(load(*last));
-  return move(Event::superseded);
-}
-
-/// Newest run that proved P2P on this machine; nothing if a later run changed the machine, or undid all changes.
-Result<std::optional<Run>> Walk::standing_proof() const {
+/// Newest run that proved P2P on this machine; nothing if a later run, except `besides`, changed the machine, or undid
+/// all changes.
+Result<std::optional<Run>> Walk::standing_proof(std::int64_t besides) const {
   std::optional<Run> proven = TRY(s_.journal.newest_proven());
   for (const Run& changed : TRY(s_.journal.runs_in_place()))
-    if (proven && changed.id > proven->id && changed.id != run_.id && changed.plan != kVerify &&
+    if (proven && changed.id > proven->id && changed.id != besides && changed.plan != kVerify &&
         changed.plan != kEachBoot)
       proven.reset();
   if (!proven_on_this_machine(s_.host)) proven.reset();
   return proven;
-}
-
-Result<Proof> Walk::proof_of(const Run& run) const {
-  Proof proof{.limited = run.result == "limited", .fit_for = {}};
-  for (const StepRecord& step : TRY(s_.journal.steps(run.id)))
-    for (std::string& use : json_texts(step.finding, "fit_for")) proof.fit_for.push_back(std::move(use));
-  return proof;
 }
 
 /// Reduces an earlier proof by the finding of a quick one, which never adds anything.
@@ -111,7 +96,7 @@ Proof Walk::what_stands(Proof before, const Finding& finding) {
 /// machine in this run is left to the next boot.
 Result<void> Walk::prove_earlier() {
   if (run_.rollback == Rollback::all || s_.host.files().exists(ready_file())) return {};
-  const std::optional<Run> proven = TRY(standing_proof());
+  const std::optional<Run> proven = TRY(standing_proof(run_.id));
   if (!proven) return {};
   Plan checks = checks_of(read_journalled_plan(proven->resolved, proven->plan, s_.registry).plan, s_.registry, true);
   const Step* goal = checks.goal();
@@ -120,17 +105,13 @@ Result<void> Walk::prove_earlier() {
   if (goal == nullptr || seen.goal()->kind != Standing::Kind::untried || record(goal->id).crashes > 0) return {};
   const Finding finding = TRY(prove(*goal));
   if (!finding.proves()) return {};
-  TRY_IN("ready file", announce(s_.host, what_stands(TRY(proof_of(*proven)), finding)));
-  return s_.journal.save(
-      run_, event("proven-again", "", fmt::format("the proof of run {} of plan {}", proven->id, proven->plan)));
+  TRY_IN("ready file", announce(s_.host, what_stands(TRY(proof_of(s_.journal, *proven)), finding)));
+  return save("proven-again", "", fmt::format("the proof of run {} of plan {}", proven->id, proven->plan));
 }
 
 Result<Run> Walk::reassert() {
-  const std::optional<Run> last = TRY(s_.journal.last_run());
-  if (last && is_open(last->state)) {
-    TRY(load(*last));
-    if (!only_checks()) return run_;  // the open run handles all steps
-  }
+  if (TRY(load_last()) && !only_checks()) return run_;  // the open run handles all steps
+  const Run last = run_;
   Plan again{.name = std::string(kEachBoot),
              .title = "settings that last for one boot",
              .policy = {.reboots = 0, .on_failure = OnFailure::keep},
@@ -142,19 +123,16 @@ Result<Run> Walk::reassert() {
     for (Step& step : each_boot_of(std::move(plan_), s_.registry).steps)
       if (record(step.id).applied && again.step(step.id) == nullptr) again.steps.push_back(std::move(step));
   }
-  if (again.steps.empty()) return last.value_or(Run{});
-  TRY(make_way(last));
+  if (again.steps.empty()) return last;
+  if (TRY(load_last())) TRY(move(Event::superseded));
   TRY(begin(again, RunState::walking));
   return walk();
 }
 
 Result<Run> Walk::add_kernel() {
-  const std::optional<Run> last = TRY(s_.journal.last_run());
-  if (last && is_open(last->state)) {
-    TRY(load(*last));
-    if (!only_checks())
-      return fail(ErrorCode::busy, fmt::format("run {} of plan {} is {}", run_.id, run_.plan, to_string(run_.state)));
-  }
+  if (TRY(load_last()) && !only_checks())
+    return fail(ErrorCode::busy, fmt::format("run {} of plan {} is {}", run_.id, run_.plan, to_string(run_.state)));
+  const Run last = run_;
   for (const Run& run : TRY(s_.journal.runs_in_place())) {
     TRY(load(run));
     std::vector<const Step*> steps;
@@ -164,26 +142,25 @@ Result<Run> Walk::add_kernel() {
     if (check(*steps.back()).holds()) return run_;  // the files that the other steps stage are already there
     for (const Step* step : steps) {
       s_.undo.begin(owner(*step));
-      TRY_IN(step->id, action(*step).new_kernel(s_.host, step->with));
-      TRY(s_.host.files().make_durable());
-      TRY(s_.undo.note_result());
+      if (std::optional<Error> error = TRY_IN(step->id, changed_by(action(*step).new_kernel, step->with)))
+        return Failure((*std::move(error)).in(step->id));
     }
-    TRY(s_.journal.save(run_, event("kernel-added", "", "")));
+    TRY(save("kernel-added", "", ""));
     return run_;
   }
-  return last.value_or(Run{});
+  return last;
 }
 
 Result<Run> Walk::revert() {
-  const std::optional<Run> last = TRY(s_.journal.last_run());
-  const bool open = last && is_open(last->state);
-  if (open) TRY(load(*last));
+  const bool open = TRY(load_last());
+  const Run last = run_;
   if (s_.undo.newest()) TRY(require_rollback_at_rest(true));
   if (open) {
     TRY(move(only_checks() && run_.state != RunState::reverting ? Event::superseded : Event::revert));
     if (is_open(run_.state)) return walk();
   }
-  if (!s_.undo.newest()) return last.value_or(Run{});
+  if (!s_.undo.newest()) return last;
+  if (!open) plan_ = {};
   for (const Run& changed : TRY(s_.journal.runs_in_place()))
     if (changed.plan != kEachBoot) {
       TRY(load(changed));
@@ -194,11 +171,9 @@ Result<Run> Walk::revert() {
 }
 
 Result<Run> Walk::cancel_accepted() {
-  const std::optional<Run> last = TRY(s_.journal.last_run());
-  if (!last) return Run{};
-  if (is_open(last->state) && last->state != RunState::reverting) return request(Event::cancel);
-  if (is_open(last->state) || std::ranges::count(last->stays, last->id, &RunChanges::run) == 0) return *last;
-  TRY(load(*last));
+  const bool open = TRY(load_last());
+  if (open && run_.state != RunState::reverting) return request(Event::cancel);
+  if (open || std::ranges::count(run_.stays, run_.id, &RunChanges::run) == 0) return run_;
   TRY(require_rollback_at_rest(false));
   run_.state = RunState::walking;  // the state when the cancel was accepted
   run_.rollback = Rollback::own;
@@ -208,24 +183,40 @@ Result<Run> Walk::cancel_accepted() {
 }
 
 Result<Run> Walk::request(Event event) {
-  const std::optional<Run> last = TRY(s_.journal.last_run());
-  if (!last) return fail(ErrorCode::state, fmt::format("there is no run to {}", to_string(event)));
-  TRY(load(*last));
-  if (!is_open(last->state) && event == Event::retry) {
-    if (!next_state(last->state, event)) return fail(ErrorCode::state, "the last run did not fail");
+  const bool open = TRY(load_last());
+  if (run_.id == 0) return fail(ErrorCode::state, fmt::format("there is no run to {}", to_string(event)));
+  if (!open && event == Event::retry) {
+    if (!next_state(run_.state, event)) return fail(ErrorCode::state, "the last run did not fail");
     if (unread_) return Failure(*unread_);
     Plan anew = plan_;
     for (Step& step : anew.steps) step.reset_trial();
     anew.gpus.alone.reset();
     TRY(begin(anew, RunState::walking));
   } else {
-    const bool looks = is_open(run_.state) && run_.state != RunState::reverting && only_checks();
+    const bool looks = open && run_.state != RunState::reverting && only_checks();
     if (unread_ && next_state(run_.state, event) == RunState::walking) return Failure(*unread_);
     if (event == Event::cancel && next_state(run_.state, event)) TRY(require_rollback_at_rest(false));
     TRY(move(event == Event::cancel && looks ? Event::superseded : event));
   }
   if (run_.state == RunState::walking || run_.state == RunState::reverting) return walk();
   return run_;
+}
+
+Result<void> Walk::abandon(const std::string& why) {
+  const std::optional<Run> last = TRY(s_.journal.last_run());
+  if (!last || !is_open(last->state)) return {};
+  run_ = *last;  // without its plan, which an older p2pd may have written
+  return move({Event::abandoned, why});
+}
+
+/// Loads the last run, if there is one. True if it is open.
+Result<bool> Walk::load_last() {
+  const std::optional<Run> last = TRY(s_.journal.last_run());
+  if (last)
+    TRY(load(*last));
+  else
+    run_ = {};
+  return is_open(run_.state);
 }
 
 Result<void> Walk::load(const Run& run) {
@@ -253,27 +244,13 @@ Result<void> Walk::begin(const Plan& plan, RunState state) {
   if (auto unread = read_journalled_plan(run.resolved, plan.name, s_.registry).unread)
     return Failure(*std::move(unread));
   run.state = state;
-  run.started = event("", "", "").time;
+  run.started = iso_time(s_.clock.now());
   run.reboot_from = "-";  // the first boot of a run is not a crash
   if (state == RunState::reverting) run.rollback = Rollback::all;
   const ChangedSteps changed = in_place();
   for (const auto& [id, step] : changed) run.id = std::max(run.id, id);  // the journal of those runs may be lost
   run_ = TRY(s_.journal.begin_run(run, changed, event("begun", "", plan.title)));
   s_.observer.run_changed(run_, plan_, records_);
-  return {};
-}
-
-/// Runs before the new state is recorded, so that a kill in between repeats it.
-Result<void> Walk::rest() {
-  for (const Action& act : s_.registry.actions) {
-    if (act.run_rests == nullptr) continue;
-    s_.undo.begin({});
-    const Result<void> done = act.run_rests(s_.host);
-    if (done) continue;
-    if (done.error().code == ErrorCode::interrupted) return Failure(done.error());
-    log::warning("{}: {}", act.id, done.error().text());
-    TRY(s_.journal.save(run_, event("warning", "", done.error().text())));
-  }
   return {};
 }
 

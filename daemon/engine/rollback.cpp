@@ -7,6 +7,7 @@
 #include <functional>
 
 #include "base/log.hpp"
+#include "engine/hooks.hpp"
 #include "engine/walk.hpp"
 #include "machine/driver/ready.hpp"
 
@@ -54,50 +55,58 @@ Result<void> Walk::require_rollback_at_rest(bool all) {
   return ready;
 }
 
-/// Outcome that begins a rollback. If that could not be completed, one that keeps all changes.
+/// Outcome that begins a rollback. If that could not be completed, one that keeps all changes. A run with changes on
+/// trial then stays open: at each boot only p2pd loads the modules.
 Walk::Outcome Walk::undoable_or_kept(Outcome outcome) {
   const Result<void> ready = require_rollback(outcome.event == Event::revert);
   if (ready) return outcome;
   if (outcome.event != Event::give_back) return {Event::blocker, ready.error().text()};
-  return keep_failed(outcome.reason + "; " + ready.error().text());
-}
-
-/// Ends a failed run with its changes. One with changes on trial stays open: at each boot only p2pd loads the modules.
-Walk::Outcome Walk::keep_failed(std::string reason) {
   run_.rollback = Rollback::own;
-  if (!is_on_trial()) return {Event::failure, std::move(reason)};
-  for (auto& [name, known] : records_) known.attempts = 0;
-  return {Event::blocker, std::move(reason)};
+  const bool stays_open = is_on_trial();
+  if (stays_open)
+    for (auto& [name, known] : records_) known.attempts = 0;
+  return {stays_open ? Event::blocker : Event::failure, outcome.reason + "; " + ready.error().text()};
 }
 
-/// Waits until the rest of this rollback can be undone completely; an Error if it never can.
+/// Handles a request during a rollback; returns one to stop. A revert undoes all runs from now on, if that can be
+/// completed.
+Result<std::optional<Walk::Outcome>> Walk::heard_in_rollback(const std::optional<Outcome>& asked) {
+  if (asked && asked->event == Event::revert) {
+    const Result<void> ready = require_rollback(true);
+    if (ready)
+      TRY(move(*asked));
+    else
+      TRY(warn(ready.error()));
+  }
+  return asked && asked->event == Event::stopped ? asked : std::nullopt;
+}
+
+/// Runs the hooks before the first undo of a revert. The wait for them is as long as for users of the machine.
+Result<std::optional<Walk::Outcome>> Walk::before_revert() {
+  const bool begun =
+      std::ranges::any_of(records_, [](const auto& known) { return known.second.status == StepStatus::reverted; });
+  if (run_.rollback != Rollback::all || begun) return std::nullopt;
+  for (int waited = 0;; waited += kSecondsBetweenLooks) {
+    const Result<bool> ran = run_hooks(s_.host, kBeforeChange, run_);
+    if (ran || waited >= kRollbackPatience) {
+      TRY(note_hooks(kBeforeChange, ran));
+      return std::nullopt;
+    }
+    const std::optional<Outcome> asked = TRY(wait_a_while(ran.error().text()));
+    if (asked && asked->event == Event::stopped) return asked;
+  }
+}
+
+/// Waits until the rest of this rollback can be undone completely; an Error if it never can. Returns a request to stop.
 Result<std::optional<Walk::Outcome>> Walk::wait_for_rollback() {
   for (;;) {
     if (const std::optional<Outcome> stopped = TRY(heard_in_rollback(asked_for()))) return stopped;
     const Result<void> ready = prepare_rollback(run_.rollback == Rollback::all);
     if (ready) return std::nullopt;
     if (ready.error().code != ErrorCode::busy) return Failure(ready.error());
-    if (const std::optional<Outcome> stopped = TRY(wait_to_undo(ready.error().text()))) return stopped;
+    const std::optional<Outcome> asked = TRY(wait_a_while(ready.error().text()));
+    if (const std::optional<Outcome> stopped = TRY(heard_in_rollback(asked))) return stopped;
   }
-}
-
-/// Waits some seconds in a rollback; returns a request to stop.
-Result<std::optional<Walk::Outcome>> Walk::wait_to_undo(const std::string& why) {
-  return heard_in_rollback(TRY(wait_a_while(why)));
-}
-
-/// Handles a request during a rollback; returns one to stop.
-Result<std::optional<Walk::Outcome>> Walk::heard_in_rollback(const std::optional<Outcome>& asked) {
-  if (asked && asked->event == Event::revert) TRY(widen(*asked));
-  return asked && asked->event == Event::stopped ? asked : std::nullopt;
-}
-
-/// Undoes all runs from now on, if that can be completed.
-Result<void> Walk::widen(const Outcome& asked) {
-  const Result<void> ready = require_rollback(true);
-  if (ready) return move(asked);
-  log::warning("{}", ready.error().text());
-  return s_.journal.save(run_, event("warning", "", ready.error().text()));
 }
 
 /// Undoes the changes of this run, or of all runs, newest first.
@@ -110,7 +119,8 @@ Result<Walk::Outcome> Walk::roll_back() {
     if (!changed) break;
     Result<void> undone = undo(*changed);
     if (!undone && undone.error().code == ErrorCode::busy) {  // a lock that was taken since
-      if (const std::optional<Outcome> stopped = TRY(wait_to_undo(undone.error().text()))) return *stopped;
+      const std::optional<Outcome> asked = TRY(wait_a_while(undone.error().text()));
+      if (const std::optional<Outcome> stopped = TRY(heard_in_rollback(asked))) return *stopped;
       continue;
     }
     TRY_IN("undo of " + changed->step, std::move(undone));
@@ -126,9 +136,9 @@ Result<void> Walk::undo(const UndoStore::Owner& changed) {
   const Action& act = TRY(fix_of(changed));
   s_.observer.undoing(changed.step);
   TRY_IN("ready file", withdraw_ready(s_.host));  // the proven state is about to change
-  TRY(with_intent(Intent::Kind::undo, changed.step, event("undoing", changed.step, ""),
+  TRY(with_intent(Intent::Kind::undo, event("undoing", changed.step, ""),
                   [&](StepRecord& known) -> Result<JournalEvent> {
-                    const std::vector<std::string> notes = TRY(s_.undo.restore_newest());
+                    const std::string notes = fmt::format("{}", fmt::join(TRY(s_.undo.restore_newest()), "; "));
                     s_.undo.begin_undo(changed);
                     if (act.undo != nullptr) TRY(act.undo(s_.host, changed.with));
                     TRY(s_.host.files().make_durable());
@@ -138,11 +148,9 @@ Result<void> Walk::undo(const UndoStore::Owner& changed) {
                       step.with = changed.with;
                       run_.reboot_due |= check(step).verdict == Verdict::pass;
                     }
-                    known = StepRecord();
-                    known.step = changed.step;
-                    known.status = StepStatus::reverted;
-                    if (!notes.empty()) known.finding["summary"] = fmt::format("{}", fmt::join(notes, "; "));
-                    return event("undone", changed.step, fmt::format("{}", fmt::join(notes, "; ")));
+                    known = {.step = changed.step, .status = StepStatus::reverted};
+                    if (!notes.empty()) known.finding["summary"] = notes;
+                    return event("undone", changed.step, notes);
                   }));
   return s_.undo.forget_newest();
 }
@@ -154,14 +162,6 @@ Result<std::reference_wrapper<const Action>> Walk::fix_of(const UndoStore::Owner
               fmt::format("{} was changed by the fix \"{}\" of p2pd {}, which p2pd {} does not know", changed.step,
                           changed.fix, changed.made_by.empty() ? "0.2 or older" : changed.made_by, P2PD_VERSION),
               "Install that version of p2pd, or a newer one");
-}
-
-/// Fails the run; the plan decides between rollback and keep.
-Walk::Outcome Walk::give_up(std::string reason) {
-  if (run_.state == RunState::reverting || plan_.policy.on_failure == OnFailure::keep)
-    return {Event::failure, std::move(reason)};
-  run_.rollback = Rollback::failed;
-  return {Event::give_back, std::move(reason)};
 }
 
 }  // namespace p2pd

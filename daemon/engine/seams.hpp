@@ -2,10 +2,12 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <thread>
 
 #include "base/finding.hpp"
 #include "base/result.hpp"
@@ -21,6 +23,12 @@ class Clock {
   virtual ~Clock() = default;
   virtual std::chrono::system_clock::time_point now() = 0;
   virtual void wait(std::chrono::milliseconds time) = 0;
+};
+
+class SystemClock : public Clock {
+ public:
+  std::chrono::system_clock::time_point now() override { return std::chrono::system_clock::now(); }
+  void wait(std::chrono::milliseconds time) override { std::this_thread::sleep_for(time); }
 };
 
 /// Restarts the machine, or leaves the restart to the operator.
@@ -52,11 +60,7 @@ class Observer {
   virtual void waiting(std::string_view /*why*/) {}
 };
 
-/// Request that arrived while the walk was busy: pause, cancel, revert or stopped. poll() returns each once.
-class Requests {
- public:
-  virtual ~Requests() = default;
-  virtual std::optional<Event> poll() { return std::nullopt; }
-};
+/// Returns a request that arrived while the walk was busy, each once: pause, cancel, revert or stopped.
+using Poll = std::function<std::optional<Event>()>;
 
 }  // namespace p2pd

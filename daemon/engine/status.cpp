@@ -136,17 +136,14 @@ json status_of(const Run& run, const std::map<std::string, StepRecord>& steps, c
     if (known["id"] == activity.step) title = known["title"];
     list.push_back(std::move(known));
   }
-  json fit_for = json::array(), groups = json::object();
+  json fit_for = json::array(), groups = json::object(), undone = json::array(), stays = json::array();
+  for (const RunChanges& changes : run.stays) stays.push_back(to_json(changes));
   for (const auto& [id, step] : steps) {
+    if (step.status == StepStatus::reverted) undone.push_back(id);
     if (!is_proven(run.state) || !step.finding.contains("fit_for")) continue;
     fit_for = step.finding["fit_for"];
     groups = groups_of(field_of(step.finding, "facts"));
   }
-  json undone = json::array();
-  for (const auto& [id, step] : steps)
-    if (step.status == StepStatus::reverted) undone.push_back(id);
-  json stays = json::array();
-  for (const RunChanges& changes : run.stays) stays.push_back(to_json(changes));
   return {{"schema", kStatusSchema},
           {"version", P2PD_VERSION},
           {"run", run.id},

@@ -64,8 +64,6 @@ constexpr Row kRows[] = {
 std::string_view to_string(RunState state) { return kStateNames[static_cast<std::size_t>(state)]; }
 std::string_view to_string(Event event) { return kEventNames[static_cast<std::size_t>(event)]; }
 
-Event event_of(Request::Kind kind) { return *value_called<Event>(kEventNames, to_string(kind)); }
-
 std::optional<RunState> run_state(std::string_view name) { return value_called<RunState>(kStateNames, name); }
 
 std::optional<RunState> next_state(RunState state, Event event) {

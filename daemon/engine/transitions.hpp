@@ -2,9 +2,8 @@
 #pragma once
 
 #include <optional>
+#include <string>
 #include <string_view>
-
-#include "protocol/request.hpp"
 
 namespace p2pd {
 
@@ -35,7 +34,13 @@ enum class Event {
   given_back   ///< rollback after a failure is complete
 };
 std::string_view to_string(Event event);
-Event event_of(Request::Kind kind);
+
+/// Request of an operator to the worker.
+struct Request {
+  Event event = Event::apply;  ///< apply, pause, resume, retry, cancel or revert
+  std::string plan = {};       ///< for apply; empty: the configured plan
+  bool reboot = true;          ///< for apply: false leaves restarts to the operator
+};
 
 /// State after `event`; nothing if `state` does not allow it.
 std::optional<RunState> next_state(RunState state, Event event);

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "base/enum_names.hpp"
 #include "base/json_members.hpp"
 #include "base/sha256.hpp"
 #include "machine/boot/grub.hpp"
@@ -43,20 +44,9 @@ json attributes(const FileState& state) {
 /// SHA-256 of everything at a path.
 std::string digest(const FileState& state) { return sha256_of(attributes(state).dump() + state.content); }
 
-constexpr std::pair<Restore, std::string_view> kRestore[] = {{Restore::bytes, "bytes"},
-                                                             {Restore::generated, "generated"},
-                                                             {Restore::attribute, "attribute"},
-                                                             {Restore::discarded, "discarded"},
-                                                             {Restore::by_action, "by_action"}};
+constexpr std::string_view kRestore[] = {"bytes", "generated", "attribute", "discarded", "by_action"};
 
-std::string to_string(Restore restore) {
-  return std::string(std::ranges::find(kRestore, restore, &std::pair<Restore, std::string_view>::first)->second);
-}
-
-std::optional<Restore> restore_named(const std::string& name) {
-  const auto* found = std::ranges::find(kRestore, name, &std::pair<Restore, std::string_view>::second);
-  return found == std::end(kRestore) ? std::nullopt : std::optional(found->first);
-}
+std::optional<Restore> restore_named(std::string_view name) { return value_called<Restore>(kRestore, name); }
 
 /// True if the existing content is saved and restored on undo.
 bool is_kept(Restore restore) { return restore != Restore::discarded && restore != Restore::by_action; }
@@ -160,7 +150,7 @@ Result<void> UndoStore::save(const Entry& entry, const FileState* before) {
   record["check"] = entry.owner.check;
   record["fix"] = entry.owner.fix;
   record["with"] = entry.owner.with.is_null() ? json::object() : entry.owner.with;
-  record["restore"] = to_string(entry.restore);
+  record["restore"] = kRestore[static_cast<std::size_t>(entry.restore)];
   record["result"] = entry.result;
   if (before != nullptr) record["made_by"] = P2PD_VERSION, record["sha256"] = sha256_of(before->content);
   FileState file{FileState::Kind::regular, "", 0600, ::geteuid(), ::getegid(), {}};

@@ -1,62 +1,18 @@
 // SPDX-License-Identifier: MIT
+// The walk: passes and rollbacks until the run settles, its boots, and what it records in the journal.
 #include "engine/walk.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 
-#include "base/directories.hpp"
-#include "base/json_members.hpp"
-#include "machine/driver/ready.hpp"
-#include "machine/hardware/nccl.hpp"
-#include "machine/hardware/peer_groups.hpp"
-#include "plan/alone_gpus.hpp"
+#include "base/log.hpp"
+#include "engine/hooks.hpp"
+#include "engine/status.hpp"
 #include "plan/journalled_plan.hpp"
 #include "plan/resolve.hpp"
 
 namespace p2pd {
-
-namespace {
-
-/// "; gone since the last full proof: 2 ordered pairs, with 0000:04:00.0"; empty if it has no pair more.
-std::string pairs_gone(const Host& host, const std::vector<PciDevice>& devices) {
-  const nlohmann::json report = proof_report(host).value_or(nlohmann::json());
-  const auto takes_part = [&](const std::string& address) {
-    const auto gpu = std::ranges::find(devices, address, &PciDevice::address);
-    return gpu != devices.end() && gpu->takes_part();
-  };
-  std::vector<std::string> addresses, gone;
-  for (const nlohmann::json& gpu : field_of(report, "gpus"))
-    if (const nlohmann::json& address = field_of(gpu, "address"); address.is_string()) addresses.push_back(address);
-  std::ranges::copy_if(addresses, std::back_inserter(gone), [&](const auto& address) { return !takes_part(address); });
-  if (gone.empty()) return {};
-  const auto pairs = std::ranges::count_if(field_of(report, "pairs"), [&](const nlohmann::json& pair) {
-    return std::ranges::any_of(gone, [&](const std::string& gpu) {
-      const auto is_it = [&](const char* end) {
-        const std::size_t number = json_number<std::size_t>(pair, end);
-        return number < addresses.size() && addresses[number] == gpu;
-      };
-      return is_it("from") || is_it("to");
-    });
-  });
-  return fmt::format("; gone since the last full proof: {} ordered pairs, with {}", pairs, fmt::join(gone, " and "));
-}
-
-/// "P2P is proven between every pair of GPUs on this boot", with the groups if not all GPUs are in one.
-std::string proven_between(const Host& host) {
-  const std::vector<PciDevice> devices = pci_devices(host).value_or(std::vector<PciDevice>());
-  const bool whole = peer_groups(devices).size() < 2 && std::ranges::none_of(devices, is_alone);
-  return (whole ? "P2P is proven between every pair of GPUs on this boot"
-                : fmt::format("P2P is proven within each group of GPUs on this boot: {}", groups_text(devices))) +
-         pairs_gone(host, devices);
-}
-
-}  // namespace
-
-std::string Walk::why_ineffective(const Step& step, const Finding& finding) {
-  return fmt::format("{}: all its requirements are met, but {}", step.id, finding.summary);
-}
 
 Result<Run> Walk::walk() {
   if (run_.state == RunState::walking && !unread_) TRY(choose());
@@ -97,256 +53,322 @@ Result<void> Walk::choose() {
   std::string resolved = journal_text(plan_);
   if (resolved == run_.resolved) return {};
   run_.resolved = std::move(resolved);
-  return s_.journal.save(run_, event("chosen", "", "the resolved plan"));
+  return save("chosen", "", "the resolved plan");
 }
 
-/// Tries the goal first. If it is not reached, checks every gate before any change, fixes the gates that can be fixed,
-/// and checks again.
-Result<Walk::Outcome> Walk::pass() {
-  std::set<std::string> fixed;
-  proof_.reset();
-  for (bool goal_first = is_untouched();; goal_first = false) {
-    Pass pass;
-    if (const std::optional<Outcome> found = TRY(look(pass, goal_first))) return *found;
-    if (pass.seen.outlook() == Outlook::ready) return arrive(pass);
-    if (pass.blockers.empty() && !fixable(pass.seen).empty()) TRY(before_change(pass));
-    if (const std::optional<Outcome> found = TRY(obstructed(pass))) return *found;
-    if (!pass.blockers.empty()) {
-      fixed.clear();
-      continue;
-    }
-    bool again = false;
-    for (const Step* step : fixable(pass.seen)) {
-      if (const std::optional<Outcome> asked = asked_for()) return *asked;
-      if (!fixed.insert(step->id).second)
-        return give_up(step->fix.empty() ? why_ineffective(*step, check(*step))
-                                         : step->id + " was fixed, and another fix reverted that");
-      pass.limited = false;
-      TRY(apply_fix(*step, pass));
-      if (pass.asked) return *pass.asked;
-      if (!pass.failure.empty()) return give_up(pass.failure);
-      again |= pass.requirements_changed || record(step->id).status == StepStatus::fixed;
-    }
-    if (const std::optional<Outcome> found = TRY(obstructed(pass))) return *found;
-    if (!pass.blockers.empty()) {
-      fixed.clear();
-      continue;
-    }
-    if (again) continue;  // steps that waited for it can be checked now
-    if (pass.pending.empty()) return give_up("every gate passes, but the goal is not reached");
-    return Outcome{Event::reboot_due, fmt::format("takes effect with a reboot: {}", fmt::join(pass.pending, ", "))};
-  }
-}
+bool Walk::only_checks() const { return unread_ ? run_.plan == kVerify : plan_.only_checks(); }
 
 /// True if this run has changed nothing so far.
 bool Walk::is_untouched() const {
   return std::ranges::none_of(records_, [](const auto& known) { return known.second.applied; });
 }
 
-/// Gates that p2pd can fix, in order. Those that a reboot alone fixes are last: by then it is known whether another one
-/// needs a reboot.
-std::vector<const Step*> Walk::fixable(const Assessment& seen) const {
-  std::vector<const Step*> steps;
-  for (const Standing& s : seen.steps)
-    if (s.kind == Standing::Kind::fixable && s.step->is_gate()) steps.push_back(s.step);
-  std::stable_partition(steps.begin(), steps.end(), [&](const Step* step) { return !reboot_suffices(*step); });
-  return steps;
+/// True if this run has proven P2P, on any boot.
+bool Walk::was_proven() {
+  const Step* goal = plan_.goal();
+  if (goal == nullptr) return false;
+  const std::string verdict = record(goal->id).finding.value("verdict", "");
+  return verdict == to_string(Verdict::pass) || verdict == to_string(Verdict::limited);
 }
 
-/// Checks every gate. Tries the goal if all gates hold, or before any change.
-Result<std::optional<Walk::Outcome>> Walk::look(Pass& pass, bool goal_first) {
-  if (std::optional<Outcome> asked = asked_for()) return asked;
-  const auto host = s_.host.snapshot();  // shared data is read once
-  const Check looked = [&](const Step& step) {
-    Finding finding = check(step, *host);
-    s_.observer.checked(step, finding);
-    return finding;
-  };
-  std::set<std::string> pending;
-  for (const auto& [name, known] : records_)
-    if (known.status == StepStatus::pending_reboot && known.applied_boot == boot_) pending.insert(name);
-  pass.seen = assess(plan_, s_.registry, looked, pending);
-  if (std::optional<Outcome> asked = asked_for()) return asked;  // the request may have interrupted a check
-  if (const Step* goal = plan_.goal()) {
-    StepRecord& known = record(goal->id);
-    if (known.crashes >= kCrashes) {
-      known.status = StepStatus::failed;
-      return give_up(fmt::format("{}: its check crashed the machine {} times", goal->id, known.crashes));
-    }
-    const bool due = pass.seen.gates_hold() || (goal_first && known.crashes == 0);
-    if (due && pass.seen.goal()->kind == Standing::Kind::untried) TRY(try_goal(*goal, pass));
+/// True if this run has changes that are not permanent yet: until then only p2pd loads the new modules.
+bool Walk::is_on_trial() const {
+  return std::ranges::any_of(s_.undo.owners(), [&](const UndoStore::Owner& changed) {
+    const Action* fix = s_.registry.action(changed.fix);
+    const auto known = records_.find(changed.step);
+    return changed.run == run_.id && fix != nullptr && fix->commit != nullptr &&
+           (known == records_.end() || !known->second.committed);
+  });
+}
+
+// ---- outcomes
+// ---------------------------------------------------------------------------------------------------------
+
+/// Pending request, which the walk handles before it continues.
+std::optional<Walk::Outcome> Walk::asked_for() {
+  const std::optional<Event> asked = s_.poll();
+  if (!asked) return std::nullopt;
+  return kept(*asked, *asked == Event::stopped ? "stopped between two steps, as requested" : "as asked");
+}
+
+/// Outcome with `reason`, or with the cause of the failure as long as its changes are undone, over reboots too.
+Walk::Outcome Walk::kept(Event event, std::string reason) const {
+  return {event, run_.rollback == Rollback::failed ? run_.reason : std::move(reason)};
+}
+
+/// Fails the run; the plan decides between rollback and keep.
+Walk::Outcome Walk::give_up(std::string reason) {
+  if (run_.state == RunState::reverting || plan_.policy.on_failure == OnFailure::keep)
+    return {Event::failure, std::move(reason)};
+  run_.rollback = Rollback::failed;
+  return {Event::give_back, std::move(reason)};
+}
+
+/// Waits some seconds; a request ends the wait.
+Result<std::optional<Walk::Outcome>> Walk::wait_a_while(const std::string& why) {
+  s_.observer.waiting(why);
+  for (int second = 0; second < kSecondsBetweenLooks; ++second) {
+    if (std::optional<Outcome> asked = asked_for()) return asked;
+    s_.clock.wait(std::chrono::seconds(1));
   }
-  for (const Standing& standing : pass.seen.steps) TRY(note(standing, pass));
   return std::nullopt;
 }
 
-Result<void> Walk::try_goal(const Step& goal, Pass& pass) {
-  const Finding finding = TRY(prove(goal));
-  s_.observer.checked(goal, finding);
-  if (!finding.holds()) TRY_IN("ready file", withdraw_ready(s_.host));
-  if (finding.proves() && run_.plan != kVerify)
-    TRY_IN("report of the proof", s_.host.create(proof_report_file(), finding.facts.dump() + "\n"));
-  pass.limited = finding.verdict == Verdict::limited;
-  pass.refuted = finding.verdict == Verdict::fail || pass.limited;
-  pass.proven = finding.verdict == Verdict::pass;
-  pass.seen.judge_goal(finding);
+/// Changes the state of the run durably, together with the records of its steps.
+Result<void> Walk::move(const Outcome& outcome) {
+  const Event change = outcome.event;
+  const std::optional<RunState> next = next_state(run_.state, change);
+  if (!next)
+    return fail(ErrorCode::state, fmt::format("a run that is {} cannot {}", to_string(run_.state), to_string(change)),
+                run_.state == RunState::paused      ? "\"p2pctl resume\" continues it, \"p2pctl cancel\" undoes it"
+                : run_.state != RunState::reverting ? "\"p2pctl history\" shows every step"
+                                                    : finish_command(run_) + "; then any request is possible");
+  if (!is_open(*next) || *next == RunState::blocked) TRY(rest());
+  run_.state = *next;
+  run_.reason = outcome.reason;
+  if (*next == RunState::paused && is_on_trial())
+    run_.reason += fmt::format("{}it goes on at the next boot, because its changes are on trial until then",
+                               run_.reason.empty() ? "" : "; ");
+  if (change == Event::revert) run_.rollback = Rollback::all;
+  if (!is_open(run_.state)) {
+    run_.ended = iso_time(s_.clock.now());
+    run_.result = change == Event::proven       ? "ready"
+                  : change == Event::in_part    ? "limited"
+                  : change == Event::settled    ? "done"
+                  : change == Event::reverted   ? (run_.rollback == Rollback::all ? "reverted" : "cancelled")
+                  : change == Event::superseded ? "superseded"
+                                                : "failed";
+  }
+  // every change withdraws the ready file first
+  if (change == Event::proven || change == Event::in_part) TRY_IN("ready file", announce(s_.host, *proof_));
+  if (change == Event::blocker && !proof_ && TRY(proves_for_itself())) TRY_IN("ready file", withdraw_ready(s_.host));
+  std::vector<StepRecord> known;
+  for (const auto& [name, step] : records_) known.push_back(step);
+  TRY(s_.journal.save(run_, known, in_place(), event(to_string(change), "", run_.reason)));
+  run_.stays = TRY(s_.journal.stays(run_));
+  s_.observer.run_changed(run_, plan_, records_);
   return {};
 }
 
-/// Records the state of a step, and its consequence for the pass.
-Result<void> Walk::note(const Standing& standing, Pass& pass) {
-  const Step& step = *standing.step;
-  StepRecord& known = record(step.id);
-  if (!standing.finding.summary.empty()) known.finding = to_json(standing.finding);
-  if (standing.kind == Standing::Kind::holds) {
-    known.status = known.applied ? StepStatus::fixed : StepStatus::holds;
-    known.attempts = 0;
-    known.crashes = 0;                           // the machine booted: a later failure has another cause
-    TRY(s_.undo.clear_unfinished(owner(step)));  // left by a fix that was interrupted after its last effect
-    return close_intents(known, "held");
-  }
-  if (standing.kind == Standing::Kind::pending) {
-    pass.pending.push_back(step.id);
-    return {};
-  }
-  const bool refuses = standing.is_failing() && step.kind != StepKind::upkeep && refuses_trial(step);
-  pass.trial_refused |= refuses;
-  const bool stands = step.kind != StepKind::upkeep && pass.seen.outlook() != Outlook::ready &&
-                      (standing.kind == Standing::Kind::blocked || standing.kind == Standing::Kind::busy || refuses);
-  if (stands) {
-    known.status = StepStatus::blocked;
-    if (!standing.next.empty()) known.finding["next"] = standing.next;  // of the obstacle, which may be another step
-    const bool ineffective = step.fix.empty() && !step.needs.empty() && follows_a_change(step);
-    block(step,
-          !standing.obstacle.empty() ? fmt::format("{} needs {}", step.id, standing.obstacle)
-          : ineffective              ? why_ineffective(step, standing.finding)
-                                     : fmt::format("{}: {}", step.id, standing.finding.summary),
-          standing.passes, pass);
-  } else if (known.status != StepStatus::pending_reboot) {
-    known.status = StepStatus::waiting;
+/// True if the findings of this run apply to the proven state: the proof is of the same plan.
+Result<bool> Walk::proves_for_itself() const {
+  const std::optional<Run> proven = TRY(s_.journal.newest_proven(kVerify));
+  return run_.plan == kVerify || (proven && proven->plan == run_.plan);
+}
+
+/// Lets the fixes rest. Runs before the new state is recorded, so that a kill in between repeats it.
+Result<void> Walk::rest() {
+  for (const Action& act : s_.registry.actions) {
+    if (act.run_rests == nullptr) continue;
+    s_.undo.begin({});
+    const Result<void> done = act.run_rests(s_.host);
+    if (done) continue;
+    if (done.error().code == ErrorCode::interrupted) return Failure(done.error());
+    log::warning("{}: {}", act.id, done.error().text());
+    TRY(save("warning", "", done.error().text()));
   }
   return {};
 }
 
-/// Commits the changes on trial and keeps up the machine, once the goal is reached or reached as far as possible.
-Result<Walk::Outcome> Walk::arrive(Pass& pass) {
-  if (const std::optional<Outcome> asked = asked_for()) return *asked;
-  std::string less;  // proven part of the goal
-  if (pass.proven || pass.limited) {
-    const Finding& finding = pass.seen.goal()->finding;
-    proof_ =
-        run_.plan == kVerify ? what_stands(before_, finding) : Proof{pass.limited, finding.fit_for, finding.summary};
-    pass.limited = proof_->limited;
-    StepRecord& known = record(pass.seen.goal()->step->id);
-    known.finding["fit_for"] = proof_->fit_for;
-    if (pass.limited) known.status = StepStatus::waiting;  // the operator need not act
-    less = pass.proven ? fmt::format("fit for {}", fmt::join(proof_->fit_for, ", ")) : finding.summary;
-  }
-  if (const std::optional<Outcome> waits = TRY(commit())) return *waits;
-  const std::string left = TRY(keep_up(pass.seen));
-  if (const std::optional<Outcome> asked = asked_for()) return *asked;
-  const std::string reason = pass.limited        ? "P2P is proven on this boot, for less than the plan wants: " + less
-                             : pass.proven       ? proven_between(*s_.host.snapshot())
-                             : is_image(s_.host) ? "every step passes; checks of the machine run when the image boots"
-                                                 : "every step holds";
-  return Outcome{pass.limited  ? Event::in_part
-                 : pass.proven ? Event::proven
-                               : Event::settled,
-                 reason + (left.empty() ? "" : "; maintenance failed: " + left)};
+/// Runs the hooks after a run that has ended.
+Result<void> Walk::after_end() {
+  if (is_open(run_.state) || run_.plan == kEachBoot || run_.result == "superseded") return {};
+  const bool well = is_proven(run_.state) || run_.result == "done";
+  const std::string_view hooks = well ? kAfterReady : kOnFailure;
+  return note_hooks(hooks, run_hooks(s_.host, hooks, run_));
 }
 
-/// Fixes upkeep steps that do not hold. A failure is reported, and does not fail the goal.
-Result<std::string> Walk::keep_up(const Assessment& seen) {
-  std::vector<std::string> left;
-  for (const Standing& s : seen.steps) {
-    if (s.step->kind != StepKind::upkeep || s.kind == Standing::Kind::holds || s.kind == Standing::Kind::note) continue;
-    Pass own;
-    const auto holds = [&](const std::string& name) { return check(*plan_.step(name)).holds(); };
-    const bool its_turn =
-        s.kind == Standing::Kind::waits && std::ranges::all_of(s.step->after, holds);  // prerequisites hold by now
-    const bool due = s.kind == Standing::Kind::fixable || its_turn;
-    if (due && !check(*s.step).holds()) {  // the proof may have settled it
-      TRY(before_change(own));
-      if (own.blockers.empty()) TRY(apply_fix(*s.step, own));
+/// Records that hooks ran, if there are any. One that failed or was skipped is a warning.
+Result<void> Walk::note_hooks(std::string_view directory, const Result<bool>& ran) {
+  if (!ran) return warn(ran.error());
+  if (!*ran) return {};
+  TRY(save("hooks", "", std::string(directory)));
+  const Result<void> sound = check_hooks(s_.host, directory);
+  return sound ? sound : warn(sound.error());
+}
+
+// ---- boots
+// ------------------------------------------------------------------------------------------------------------
+
+/// Records a boot that is new to the run. An unexpected boot counts as a crash.
+Result<std::optional<Walk::Outcome>> Walk::note_boot() {
+  if (TRY(s_.journal.knows_boot(run_.id, boot_))) return std::nullopt;
+  const bool expected = !run_.reboot_from.empty();
+  if (!expected) ++run_.reboots;
+  run_.reboot_from.clear();
+  // a boot in the middle of a revert starts without what is restored later, such as the driver
+  run_.reboot_due = !expected && run_.state == RunState::reverting && undoable();
+  for (const Intent& intent : TRY(s_.journal.open_intents(run_.id))) {
+    const Step* step = plan_.step(intent.step);
+    const bool live_hazard =
+        intent.kind == Intent::Kind::hazard && step != nullptr && action(*step).effect == Effect::live;
+    if (!live_hazard && intent.kind != Intent::Kind::proof) continue;
+    StepRecord& known = record(intent.step);
+    ++known.crashes;
+    TRY(s_.journal.close_intent(intent.id, run_, known, event("crashed", intent.step, "")));
+  }
+  TRY(s_.journal.add_boot(run_, boot_, event(expected ? "boot" : "unexpected-boot", "", boot_)));
+  if (run_.state == RunState::reverting || run_.reboots <= plan_.policy.reboots || was_proven()) return std::nullopt;
+  return give_up(fmt::format("{} reboots, including crashes; the plan allows {}", run_.reboots, plan_.policy.reboots));
+}
+
+/// Transient reasons against a restart now; empty: none.
+std::string Walk::in_use() const {
+  std::string busy = s_.rebooter.in_the_way();
+  for (const Step& step : plan_.steps) {
+    if (step.kind != StepKind::requires_ || !s_.registry.probe(step.check)->transient) continue;
+    const Finding finding = check(step);
+    // an unknown result is not waited for: the wait might never end
+    if (finding.verdict == Verdict::fail)
+      busy += fmt::format("{}{}: {}", busy.empty() ? "" : "; ", step.id, finding.summary);
+  }
+  return busy;
+}
+
+/// Waits before a restart until the machine is idle, or returns a blocker. During a rollback the wait is bounded.
+Result<std::optional<Walk::Outcome>> Walk::wait_until_idle() {
+  if (plan_.policy.reboot == RebootPolicy::external) return std::nullopt;  // the operator checks that himself
+  const bool back = run_.state == RunState::reverting;
+  for (int waited = 0;; waited += kSecondsBetweenLooks) {
+    const std::string busy = in_use();
+    if (busy.empty()) return std::nullopt;
+    if (back && waited >= kRollbackPatience) {
+      TRY(save("not-idle", "", busy));
+      return std::nullopt;
     }
-    const Finding finding = check(*s.step);
-    record(s.step->id).finding = to_json(finding);
-    if (!finding.holds())
-      left.push_back(!own.failure.empty()
-                         ? own.failure
-                         : fmt::format("{}: {}", s.step->id, s.obstacle.empty() ? finding.summary : s.obstacle));
+    if (plan_.policy.busy == Busy::block && !back) return Outcome{Event::blocker, busy};
+    std::optional<Outcome> asked = TRY(wait_a_while("a restart is due; " + busy));
+    if (asked && (!back || asked->event == Event::stopped || asked->event == Event::revert)) return asked;
   }
-  return fmt::format("{}", fmt::join(left, "; "));
 }
 
-/// Handles blockers: tries an alternative, waits and checks again, ends the run, or asks the operator to act.
-Result<std::optional<Walk::Outcome>> Walk::obstructed(Pass& pass) {
-  if (pass.blockers.empty()) return std::nullopt;
-  if (std::optional<Outcome> asked = asked_for()) return asked;  // the request may have interrupted a check
-  if (((pass.refuted && pass.seen.gates_hold()) || pass.trial_refused) && TRY(try_alternative())) return std::nullopt;
-  std::string why = fmt::format("{}", fmt::join(pass.blockers, "; "));
-  if (const Standing* goal = pass.seen.goal();
-      goal != nullptr && goal->kind == Standing::Kind::waits && !goal->finding.summary.empty())
-    why = fmt::format("{}: {}; {}", goal->step->id, goal->finding.summary, why);
-  if (pass.limited && fixable(pass.seen).empty()) return arrive(pass);  // limited P2P is better than none: it is kept
-  if (pass.ineffective) return give_up(std::move(why));
-  if (!pass.lasting && plan_.policy.busy == Busy::wait) return wait_a_while(why);
-  return Outcome{Event::blocker, std::move(why)};
-}
-
-/// Commits the changes on trial: everything holds. What fails takes nothing away: P2P works, and the changes stay on
-/// trial. What is busy is waited for; anything else is tried again, then needs a person or the next boot.
-Result<std::optional<Walk::Outcome>> Walk::commit() {
-  std::vector<UndoStore::Owner> changes;
-  for (const Step& step : plan_.steps)
-    if (const StepRecord& known = record(step.id); known.applied && !known.committed) changes.push_back(owner(step));
-  if (proof_ && !only_checks())
-    for (UndoStore::Owner& left : TRY(left_on_trial())) changes.push_back(std::move(left));
-  for (const UndoStore::Owner& change : changes)
-    for (int failed = 0;;) {
-      const std::optional<Error> error = TRY(commit(change));
-      if (!error) break;
-      if (proof_) TRY_IN("ready file", announce(s_.host, *proof_));
-      std::string why = fmt::format("{}{} is not permanent yet: {}", proof_ ? "P2P is proven on this boot, but " : "",
-                                    change.step, error->text());
-      if (error->code != ErrorCode::busy && ++failed >= plan_.policy.attempts)
-        return Outcome{Event::blocker, std::move(why)};
-      if (std::optional<Outcome> asked = TRY(wait_a_while(why))) return asked;
+/// Counts and prepares a reboot; the walk reboots once that is durable. One reboot is reserved for the rollback.
+Result<Walk::Outcome> Walk::restart(const std::string& why) {
+  const bool back = run_.state == RunState::reverting;
+  const bool counted = run_.reboot_from == boot_;
+  const int kept = !back && plan_.policy.on_failure == OnFailure::revert ? 1 : 0;
+  const bool over = !counted && run_.reboots + 1 + kept > plan_.policy.reboots;
+  if (over && back) return give_up(why + "; the plan allows no further reboot: reboot by hand to finish");
+  if (over && !was_proven())
+    return give_up(fmt::format("one more reboot is needed ({}), and the plan allows {}{}", why, plan_.policy.reboots,
+                               kept ? ", including the one of a rollback" : ""));
+  for (const Step& step : plan_.steps) {
+    StepRecord& known = record(step.id);
+    if (back || !known.applied || known.committed) continue;
+    if (action(step).before_reboot != nullptr) {
+      s_.undo.begin(owner(step));
+      Result<void> armed = action(step).before_reboot(s_.host, step.with);
+      if (armed) armed = s_.undo.note_result();
+      if (!armed && armed.error().code == ErrorCode::interrupted) return Failure(armed.error());
+      const std::string why_not = armed ? "" : fmt::format("{}: {}", step.id, armed.error().text());
+      if (!armed) return was_proven() ? Outcome{Event::blocker, why_not} : give_up(why_not);
     }
-  return std::nullopt;
+    if (!counted && action(step).hazard && known.status == StepStatus::pending_reboot)
+      TRY(s_.journal.open_intent(run_, {0, Intent::Kind::hazard, step.id, boot_}, event("trial", step.id, "")));
+  }
+  if (over)
+    return Outcome{Event::blocker, why +
+                                       "; P2P was proven in a trial boot of this run, but the plan allows no further "
+                                       "reboot: restart this machine by hand"};
+  if (!counted) ++run_.reboots;
+  run_.reboot_from = boot_;
+  return Outcome{Event::reboot_due, why};
 }
 
-/// Changes on trial of earlier runs, which ended before their proof, or are not in the journal.
-Result<std::vector<UndoStore::Owner>> Walk::left_on_trial() const {
-  const std::vector<Run> runs = TRY(s_.journal.runs_in_place());
-  std::vector<UndoStore::Owner> left;
-  for (const UndoStore::Owner& change : s_.undo.owners()) {
-    const auto run = std::ranges::find(runs, change.run, &Run::id);
-    const bool ended_well = run != runs.end() && run->result != "failed";
-    if (change.run != run_.id && !ended_well) left.push_back(change);
-  }
-  return left;
+// ---- checks and changes, with their records in the journal
+// ------------------------------------------------------------
+
+Finding Walk::check(const Step& step) const { return check(step, s_.host); }
+
+Finding Walk::check(const Step& step, const Host& host) const {
+  const Probe* probe = s_.registry.probe(step.check);
+  if (probe == nullptr) return unknown({ErrorCode::not_found, "there is no check " + step.check, ""});
+  s_.observer.checking(step);
+  const Result<Finding> finding = probe->check(host, step.with);
+  return finding ? *finding : unknown(finding.error());
 }
 
-/// Tries once to make a change permanent. Returns the reason why it is not.
-Result<std::optional<Error>> Walk::commit(const UndoStore::Owner& change) {
-  const Action* fix = s_.registry.action(change.fix);
-  if (fix == nullptr || fix->commit == nullptr) {
-    record(change.step).committed = true;
-    return std::nullopt;
+/// Runs the proof with an intent, like a hazardous fix: it may hang or crash the machine.
+Result<Finding> Walk::prove(const Step& step) {
+  TRY(close_intents(record(step.id), "proving-again"));
+  Finding finding;
+  TRY(with_intent(Intent::Kind::proof, event("proving", step.id, step.title), [&](StepRecord&) -> Result<JournalEvent> {
+    s_.observer.checking(step);
+    const Result<Finding> found = s_.registry.probe(step.check)->check(s_.host, step.with);
+    if (!found && found.error().code == ErrorCode::interrupted) return Failure(found.error());
+    finding = found ? *found : unknown(found.error());
+    return event("proof", step.id, finding.summary);
+  }));
+  return finding;
+}
+
+/// Runs an operation on the step of `begun` between two journal entries; it returns the second one. An Error leaves the
+/// intent open, as a kill does.
+Result<void> Walk::with_intent(Intent::Kind kind, const JournalEvent& begun, const Ended& operation) {
+  const std::int64_t intent = TRY(s_.journal.open_intent(run_, {0, kind, begun.step, boot_}, begun));
+  StepRecord& known = record(begun.step);
+  const JournalEvent ended = TRY(operation(known));
+  return s_.journal.close_intent(intent, run_, known, ended);
+}
+
+/// Runs a part of a fix, and makes its changes durable before the journal records them. Returns the reason why it
+/// failed; an Error if it was interrupted.
+Result<std::optional<Error>> Walk::changed_by(Result<void> (*part)(Host&, const Parameters&), const Parameters& with) {
+  Result<void> done = part(s_.host, with);
+  if (done) done = s_.host.files().make_durable();
+  if (done) done = s_.undo.note_result();
+  if (done) return std::nullopt;
+  if (done.error().code == ErrorCode::interrupted) return Failure(done.error());
+  return done.error();
+}
+
+/// Closes the open intents of a step after its check. An interrupted fix counts as applied.
+Result<void> Walk::close_intents(StepRecord& known, std::string_view outcome) {
+  for (const Intent& intent : TRY(s_.journal.open_intents(run_.id))) {
+    if (intent.step != known.step) continue;
+    known.applied |= intent.kind == Intent::Kind::fix || intent.kind == Intent::Kind::hazard;
+    TRY(s_.journal.close_intent(intent.id, run_, known, event(outcome, known.step, "")));
   }
-  Result<void> done;
-  TRY(with_intent(Intent::Kind::commit, change.step, event("committing", change.step, ""),
-                  [&](StepRecord& known) -> Result<JournalEvent> {
-                    s_.undo.begin(change);
-                    done = fix->commit(s_.host, change.with);
-                    if (done) done = s_.host.files().make_durable();
-                    if (done) done = s_.undo.note_result();
-                    if (!done && done.error().code == ErrorCode::interrupted) return Failure(done.error());
-                    known.committed = done.has_value();
-                    return event(done ? "committed" : "commit-failed", change.step, done ? "" : done.error().text());
-                  }));
-  return done ? std::nullopt : std::optional(done.error());
+  return {};
+}
+
+StepRecord& Walk::record(const std::string& step) {
+  StepRecord& known = records_[step];
+  known.step = step;
+  return known;
+}
+
+/// True if this run has changed something for a step.
+bool Walk::is_changed(const std::string& step) const {
+  const auto known = records_.find(step);
+  return known != records_.end() && known->second.applied;
+}
+
+/// Owner of changes for a step. A fix that is repeated at each boot keeps the run that applied it first.
+UndoStore::Owner Walk::owner(const Step& step) const {
+  const UndoStore::Owner own{run_.id, step.id, step.check, step.fix, step.with};
+  return run_.plan == kEachBoot ? s_.undo.newest_for(step.id).value_or(own) : own;
+}
+
+ChangedSteps Walk::in_place() const {
+  ChangedSteps changed;
+  for (const UndoStore::Owner& owner : s_.undo.owners()) changed.emplace_back(owner.run, owner.step);
+  return changed;
+}
+
+JournalEvent Walk::event(std::string_view type, std::string_view step, std::string text) const {
+  return {iso_time(s_.clock.now()), boot_, run_.id, std::string(step), std::string(type), std::move(text)};
+}
+
+/// Saves the run with an event.
+Result<void> Walk::save(std::string_view type, std::string_view step, std::string text) {
+  return s_.journal.save(run_, event(type, step, std::move(text)));
+}
+
+/// Records a failure that does not end the run.
+Result<void> Walk::warn(const Error& error) {
+  log::warning("{}", error.text());
+  return save("warning", "", error.text());
 }
 
 }  // namespace p2pd

@@ -4,7 +4,6 @@
 #include <functional>
 #include <map>
 #include <optional>
-#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,7 +13,6 @@
 #include "engine/seams.hpp"
 #include "engine/undo.hpp"
 #include "machine/driver/ready.hpp"
-#include "plan/assess.hpp"
 #include "plan/plan.hpp"
 
 namespace p2pd {
@@ -31,11 +29,11 @@ class Walk {
     Clock& clock;
     Rebooter& rebooter;
     Observer& observer;
-    Requests& requests;
+    Poll poll;
   };
 
   /// `boot_id`: id of the running boot; any word for a tree that is not booted.
-  Walk(Seams seams, std::string boot_id) : s_(seams), boot_(std::move(boot_id)) {}
+  Walk(Seams seams, std::string boot_id) : s_(std::move(seams)), boot_(std::move(boot_id)) {}
 
   /// Begins a run of `plan`, or continues the open one. Returns the run once there is nothing more to do now.
   Result<Run> apply(const Plan& plan);
@@ -66,104 +64,69 @@ class Walk {
     Event event;
     std::string reason;
   };
+  class Pass;  ///< pass.cpp
 
-  /// State of one pass over the plan.
-  struct Pass {
-    Assessment seen;
-    bool proven = false;                ///< on this boot, by this run
-    bool limited = false;               ///< the same, for less than the plan wants, and nothing changed since
-    bool refuted = false;               ///< the proof was tried, and failed or was limited
-    std::vector<std::string> pending;   ///< steps that wait for a reboot
-    std::vector<std::string> blockers;  ///< "step: why"
-    bool lasting = false;               ///< one of the blockers is not transient
-    bool trial_refused = false;         ///< a gate shows that the alternative on trial does not help
-    bool ineffective = false;           ///< one of the blockers remains although its prerequisites were changed
-    std::string failure;                ///< reason of the run's failure; empty: no failure
-    bool requirements_changed = false;  ///< a missing requirement was satisfied
-    std::optional<Outcome> asked;       ///< request that arrived while requirements were satisfied
-  };
-
+  // requests.cpp
+  Result<bool> load_last();
   Result<void> load(const Run& run);
   Result<void> begin(const Plan& plan, RunState state);
-  Result<std::optional<Outcome>> note_boot();
-  Result<Run> walk();
-  Result<void> choose();
-  Result<Outcome> pass();
-  bool is_untouched() const;
-  /// True if nothing in the plan can change this host.
-  bool only_checks() const { return unread_ ? run_.plan == kVerify : plan_.only_checks(); }
-  std::vector<const Step*> fixable(const Assessment& seen) const;
-  Result<std::optional<Outcome>> look(Pass& pass, bool goal_first);
-  Result<void> try_goal(const Step& goal, Pass& pass);
-  Result<void> note(const Standing& standing, Pass& pass);
-  Result<Outcome> arrive(Pass& pass);
-  Result<std::string> keep_up(const Assessment& seen);
-  void block(const Step& step, std::string why, bool passes, Pass& pass) const;
-  Result<std::optional<Outcome>> obstructed(Pass& pass);
-  bool was_proven();
-  bool is_on_trial() const;
-  Result<std::optional<Outcome>> wait_a_while(const std::string& why);
-  std::string in_use() const;
-  Result<std::optional<Outcome>> wait_until_idle();
-  Result<void> before_change(Pass& pass);
-  Result<std::optional<Outcome>> before_revert();
-  Result<void> after_end();
-  Result<void> note_hooks(std::string_view directory, const Result<bool>& ran);
-  Result<bool> satisfy_requirements(const std::vector<std::string>& needs, Pass& pass);
-  bool follows_a_change(const Step& step) const;
-  bool refuses_trial(const Step& step) const;
-  Result<bool> try_alternative();
-  Result<void> undo_step(const Step& step);
-  Result<void> apply_fix(const Step& step, Pass& pass);
-  static std::string why_ineffective(const Step& step, const Finding& finding);
-  Result<bool> survived(const Step& step, StepRecord& record, Pass& pass);
-  Result<void> fix(const Step& step, Pass& pass);
-  std::optional<std::string> passing_need(const Step& step) const;
-  Result<std::string> attempt(const Step& step);
-  Result<std::optional<Outcome>> commit();
-  Result<std::vector<UndoStore::Owner>> left_on_trial() const;
-  Result<std::optional<Error>> commit(const UndoStore::Owner& change);
-  Result<void> make_way(const std::optional<Run>& last);
-  Result<std::optional<Run>> standing_proof() const;
-  Result<Proof> proof_of(const Run& run) const;
+  Result<std::optional<Run>> standing_proof(std::int64_t besides) const;
   static Proof what_stands(Proof before, const Finding& finding);
   Result<void> prove_earlier();
+
+  // walk.cpp
+  Result<Run> walk();
+  Result<void> choose();
+  bool only_checks() const;  ///< nothing in the plan can change this host
+  bool is_untouched() const;
+  bool was_proven();
+  bool is_on_trial() const;
+
+  std::optional<Outcome> asked_for();
+  Outcome kept(Event event, std::string reason) const;
+  Outcome give_up(std::string reason);
+  Result<std::optional<Outcome>> wait_a_while(const std::string& why);
+  Result<void> move(const Outcome& outcome);
+  Result<void> move(Event event) { return move(kept(event, "")); }
+  Result<bool> proves_for_itself() const;
+  Result<void> rest();
+  Result<void> after_end();
+  Result<void> note_hooks(std::string_view directory, const Result<bool>& ran);
+
+  Result<std::optional<Outcome>> note_boot();
+  std::string in_use() const;
+  Result<std::optional<Outcome>> wait_until_idle();
+  Result<Outcome> restart(const std::string& why);
+
+  Finding check(const Step& step) const;
+  Finding check(const Step& step, const Host& host) const;
+  Result<Finding> prove(const Step& step);
+  using Ended = std::function<Result<JournalEvent>(StepRecord&)>;
+  Result<void> with_intent(Intent::Kind kind, const JournalEvent& begun, const Ended& operation);
+  Result<std::optional<Error>> changed_by(Result<void> (*part)(Host&, const Parameters&), const Parameters& with);
+  Result<void> close_intents(StepRecord& record, std::string_view outcome);
+  StepRecord& record(const std::string& step);
+  bool is_changed(const std::string& step) const;
+  UndoStore::Owner owner(const Step& step) const;
+  const Action& action(const Step& step) const { return *s_.registry.action(step.fix); }
+  ChangedSteps in_place() const;
+  JournalEvent event(std::string_view type, std::string_view step, std::string text) const;
+  Result<void> save(std::string_view type, std::string_view step, std::string text);
+  Result<void> warn(const Error& error);
+
+  // pass.cpp, rollback.cpp
+  Result<Outcome> pass();
   std::optional<UndoStore::Owner> undoable() const;
   Result<void> prepare_rollback(bool all);
   Result<void> require_rollback(bool all);
   Result<void> require_rollback_at_rest(bool all);
   Outcome undoable_or_kept(Outcome outcome);
-  Outcome keep_failed(std::string reason);
-  Result<std::optional<Outcome>> wait_for_rollback();
-  Result<std::optional<Outcome>> wait_to_undo(const std::string& why);
   Result<std::optional<Outcome>> heard_in_rollback(const std::optional<Outcome>& asked);
-  Result<void> widen(const Outcome& asked);
-  Result<std::reference_wrapper<const Action>> fix_of(const UndoStore::Owner& changed) const;
+  Result<std::optional<Outcome>> before_revert();
+  Result<std::optional<Outcome>> wait_for_rollback();
   Result<Outcome> roll_back();
   Result<void> undo(const UndoStore::Owner& owner);
-  Result<Outcome> restart(const std::string& why);
-  Outcome give_up(std::string reason);
-  Outcome kept(Event event, std::string reason) const;
-  std::optional<Outcome> asked_for();
-
-  Result<Finding> prove(const Step& step);
-  Finding check(const Step& step) const;
-  Finding check(const Step& step, const Host& host) const;
-  StepRecord& record(const std::string& step);
-  bool is_changed(const std::string& step) const;
-  using Ended = std::function<Result<JournalEvent>(StepRecord&)>;
-  Result<void> with_intent(Intent::Kind kind, const std::string& step, const JournalEvent& begun,
-                           const Ended& operation);
-  Result<void> close_intents(StepRecord& record, std::string_view outcome);
-  Result<bool> proves_for_itself() const;
-  Result<void> move(const Outcome& outcome);
-  Result<void> move(Event event) { return move(kept(event, "")); }
-  ChangedSteps in_place() const;
-  Result<void> rest();
-  JournalEvent event(std::string_view type, std::string_view step, std::string text) const;
-  UndoStore::Owner owner(const Step& step) const;
-  const Action& action(const Step& step) const { return *s_.registry.action(step.fix); }
-  bool reboot_suffices(const Step& step) const { return !step.fix.empty() && action(step).reboot_suffices; }
+  Result<std::reference_wrapper<const Action>> fix_of(const UndoStore::Owner& changed) const;
 
   // names of plans for runs that only check or repeat changes
   static constexpr std::string_view kVerify = "verify";
@@ -172,7 +135,6 @@ class Walk {
   /// Longest wait for users of the machine on a rollback, in seconds: the time of an upgrade with a DKMS build. Only
   /// the reboot at its end ends a process that hangs in the driver.
   static constexpr int kRollbackPatience = 15 * 60;
-  static constexpr int kCrashes = 2;  ///< crashes after which a step fails; one may have been a power cut
 
   Seams s_;
   std::string boot_;

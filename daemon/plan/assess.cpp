@@ -131,6 +131,22 @@ std::string_view to_string(Outlook outlook) {
   return kNames[static_cast<std::size_t>(outlook)];
 }
 
+Finding finding_of(const Step& step, const Registry& registry, const Host& host) {
+  const Result<Finding> finding = registry.probe(step.check)->check(host, step.with);
+  return finding ? *finding : unknown(finding.error());
+}
+
+SparedGates spared_gates(const Plan& plan, const Check& check) {
+  SparedGates spared;
+  for (const Step& step : plan.steps) {
+    if (step.spares.empty() || !step.is_gate()) continue;
+    const Verdict verdict = (spared.sparing[step.id] = check(step)).verdict;
+    if (verdict == Verdict::pass || verdict == Verdict::fail) spared.all.insert(step.spares.begin(), step.spares.end());
+    if (verdict == Verdict::pass) spared.now.insert(step.spares.begin(), step.spares.end());
+  }
+  return spared;
+}
+
 Assessment assess(const Plan& plan, const Registry& registry, const Check& check,
                   const std::set<std::string>& pending) {
   Assessment all;
@@ -138,16 +154,7 @@ Assessment assess(const Plan& plan, const Registry& registry, const Check& check
   const Step* goal = plan.goal();
   std::set<std::string> unsettled;  // steps that do not hold, and all steps after them
   std::set<std::string> hidden;     // blocked steps, and all steps after them: those are not checked
-  std::set<std::string> spared;     // gates that an alternative does without, and those of one that is in place
-  std::set<std::string> spared_now;
-  std::map<std::string, Finding> sparing;
-  for (const Step& step : plan.steps) {
-    if (step.spares.empty() || !step.is_gate()) continue;
-    const Finding& finding = sparing[step.id] = check(step);
-    if (finding.verdict == Verdict::pass || finding.verdict == Verdict::fail)
-      spared.insert(step.spares.begin(), step.spares.end());
-    if (finding.verdict == Verdict::pass) spared_now.insert(step.spares.begin(), step.spares.end());
-  }
+  const SparedGates spared = spared_gates(plan, check);
   for (const Step& step : plan.steps) {
     if (!step.is_checked()) continue;
     Standing& standing = all.steps.emplace_back();
@@ -156,21 +163,21 @@ Assessment assess(const Plan& plan, const Registry& registry, const Check& check
     const bool asked_first = goal != nullptr && std::ranges::find(goal->after, step.id) != goal->after.end();
     const bool waits = names_any(step.after, unsettled);
     const bool skipped = names_any(step.after, hidden) && !asked_first;
-    const auto known = sparing.find(step.id);
-    if (!skipped) standing.finding = known != sparing.end() ? known->second : check(step);
+    const auto known = spared.sparing.find(step.id);
+    if (!skipped) standing.finding = known != spared.sparing.end() ? known->second : check(step);
     if (standing.finding.holds())
       standing.kind = Kind::holds;
     else if (pending.contains(step.id))
       standing.kind = Kind::pending;
-    else if (spared.contains(step.id) ||
+    else if (spared.all.contains(step.id) ||
              !std::ranges::all_of(step.where, [&](const std::string& name) { return obstacles.holds(name); }))
       standing.kind = Kind::note;
     else if ((waits || skipped) && !endangers(standing))
       standing.kind = Kind::waits;
     else
       obstacles.look_at(standing);
-    standing.spared = spared_now.contains(step.id);
-    const bool settled = standing.kind == Kind::holds || spared.contains(step.id);
+    standing.spared = spared.now.contains(step.id);
+    const bool settled = standing.kind == Kind::holds || spared.all.contains(step.id);
     if (waits || !settled) unsettled.insert(step.id);
     if (skipped || standing.kind == Kind::blocked) hidden.insert(step.id);
   }
@@ -178,7 +185,7 @@ Assessment assess(const Plan& plan, const Registry& registry, const Check& check
   all.conclude();
   if (goal == nullptr || all.goal()->kind != Kind::untried) return all;
   for (Standing& standing : all.steps) {  // the goal would be tried: a skipped check may report a danger
-    if (!standing.finding.summary.empty() || spared.contains(standing.step->id) ||
+    if (!standing.finding.summary.empty() || spared.all.contains(standing.step->id) ||
         !registry.probe(standing.step->check)->tells_danger)
       continue;
     standing.finding = check(*standing.step);
@@ -190,10 +197,7 @@ Assessment assess(const Plan& plan, const Registry& registry, const Check& check
 }
 
 Assessment assess(const Plan& plan, const Registry& registry, const Host& host) {
-  Assessment all = assess(plan, registry, [&](const Step& step) {
-    const Result<Finding> finding = registry.probe(step.check)->check(host, step.with);
-    return finding ? *finding : unknown(finding.error());
-  });
+  Assessment all = assess(plan, registry, [&](const Step& step) { return finding_of(step, registry, host); });
   if (const Result<Proof> proof = require_proof(host); proof && all.goal() != nullptr && !all.goal_waits_for_a_fix()) {
     Finding proven;
     proven.verdict = proof->limited ? Verdict::limited : Verdict::pass;

@@ -98,6 +98,17 @@ struct Assessment {
 
 using Check = std::function<Finding(const Step&)>;
 
+/// Finding of the check of `step` on `host`; an Error becomes an unknown result.
+Finding finding_of(const Step& step, const Registry& registry, const Host& host);
+
+/// Gates that P2P does not need with an alternative.
+struct SparedGates {
+  std::set<std::string> all;               ///< also of alternatives that may still apply
+  std::set<std::string> now;               ///< of alternatives that are in place
+  std::map<std::string, Finding> sparing;  ///< findings of the alternatives
+};
+SparedGates spared_gates(const Plan& plan, const Check& check);
+
 /// Checks every gate and upkeep step of `plan`. Does not try the goal, which may be dangerous: see judge_goal().
 /// Changes nothing. `pending`: steps whose fix takes effect with the next boot. A step after a blocked gate is not
 /// checked, except for the steps in the goal's `after` and the checks that may report a danger.

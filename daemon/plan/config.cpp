@@ -11,8 +11,14 @@
 #include "machine/hardware/peer_groups.hpp"
 
 namespace p2pd {
+namespace {
+
 namespace fs = std::filesystem;
 
+constexpr int kDeepest = 4;  // limit of plans that are based on each other
+
+/// Directories that hold p2pd.yaml and plans/, the first wins: /etc/p2pd, then the shipped one beside the program
+/// (PREFIX/lib/p2pd for PREFIX/bin/p2pctl).
 std::vector<fs::path> config_directories() {
   std::error_code error;
   const fs::path program = fs::read_symlink("/proc/self/exe", error);
@@ -21,8 +27,6 @@ std::vector<fs::path> config_directories() {
   const fs::path shipped = prefix.filename() == "libexec" ? prefix.parent_path() : prefix;
   return {"/etc/p2pd", shipped / "lib/p2pd"};
 }
-
-namespace {
 
 Result<MirrorPlace> read_mirror(const yaml::Node& root) {
   Parameters found = Parameters::object();
@@ -43,6 +47,28 @@ void add_mirror(Step& step, const MirrorPlace& mirror, const Registry& registry)
     step.with["trusted_keys"] = mirror.trusted_keys;
   else if (takes("mirrors") && !takes("mirror"))
     step.with["mirrors"].push_back(mirror.url);  // after the plan's own
+}
+
+Result<Plan> load_plan(const std::string& name, const Registry& registry, int depth) {
+  if (depth > kDeepest)
+    return fail(ErrorCode::invalid, fmt::format("more than {} plans are based on each other", kDeepest));
+  const Root root = TRY(Root::open("/"));
+  std::vector<fs::path> files;
+  if (is_plan_file(name)) {
+    files.push_back(fs::absolute(name));
+  } else {
+    for (const fs::path& directory : config_directories()) files.push_back(directory / "plans" / (name + ".yaml"));
+  }
+  for (const fs::path& file : files) {
+    if (!root.exists(file.string())) continue;
+    return parse_plan(TRY_IN(file.string(), root.read(file.string())), file.string(), registry,
+                      [&](const std::string& base) { return load_plan(base, registry, depth + 1); });
+  }
+  std::string looked;
+  for (const fs::path& file : files) looked += (looked.empty() ? "" : ", ") + file.string();
+  return fail(ErrorCode::not_found, fmt::format("no plan \"{}\"; looked for {}", name, looked),
+              is_plan_file(name) ? "a plan of p2pd's directories is named without a directory and without \".yaml\""
+                                 : "a file is named with a \"/\" in it, or with its \".yaml\"");
 }
 
 }  // namespace
@@ -83,34 +109,6 @@ Result<Config> load_config() {
   }
   return Config{};
 }
-
-namespace {
-
-constexpr int kDeepest = 4;  // limit of plans that are based on each other
-
-Result<Plan> load_plan(const std::string& name, const Registry& registry, int depth) {
-  if (depth > kDeepest)
-    return fail(ErrorCode::invalid, fmt::format("more than {} plans are based on each other", kDeepest));
-  const Root root = TRY(Root::open("/"));
-  std::vector<fs::path> files;
-  if (is_plan_file(name)) {
-    files.push_back(fs::absolute(name));
-  } else {
-    for (const fs::path& directory : config_directories()) files.push_back(directory / "plans" / (name + ".yaml"));
-  }
-  for (const fs::path& file : files) {
-    if (!root.exists(file.string())) continue;
-    return parse_plan(TRY_IN(file.string(), root.read(file.string())), file.string(), registry,
-                      [&](const std::string& base) { return load_plan(base, registry, depth + 1); });
-  }
-  std::string looked;
-  for (const fs::path& file : files) looked += (looked.empty() ? "" : ", ") + file.string();
-  return fail(ErrorCode::not_found, fmt::format("no plan \"{}\"; looked for {}", name, looked),
-              is_plan_file(name) ? "a plan of p2pd's directories is named without a directory and without \".yaml\""
-                                 : "a file is named with a \"/\" in it, or with its \".yaml\"");
-}
-
-}  // namespace
 
 bool is_plan_file(std::string_view word) { return word.find('/') != word.npos || word.ends_with(".yaml"); }
 

@@ -1,19 +1,13 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <filesystem>
 #include <string>
-#include <vector>
 
 #include "base/result.hpp"
 #include "machine/catalogue/mirror.hpp"
 #include "plan/plan.hpp"
 
 namespace p2pd {
-
-/// Directories that hold p2pd.yaml and plans/, the first wins: /etc/p2pd, then the shipped one beside the program
-/// (PREFIX/lib/p2pd for PREFIX/bin/p2pctl).
-std::vector<std::filesystem::path> config_directories();
 
 /// Settings of p2pd.yaml.
 struct Config {
@@ -27,13 +21,14 @@ struct Config {
 };
 
 Result<Config> parse_config(std::string_view text, std::string_view file);
+/// Reads p2pd.yaml of /etc/p2pd, else the shipped one.
 Result<Config> load_config();
 
 /// Checks for a path: a word with a '/' in it, or one that ends in ".yaml" and so is no name.
 bool is_plan_file(std::string_view word);
 
-/// Loads a plan by name from config_directories(), or by path, relative to the current directory, if
-/// is_plan_file(name); "": the plan of `config`. Adds the settings of `config` for every plan; the plan's own `nccl`
+/// Loads a plan by name from plans/ of /etc/p2pd, else the shipped one, or by path, relative to the current directory,
+/// if is_plan_file(name); "": the plan of `config`. Adds the settings of `config` for every plan; the plan's own `nccl`
 /// and `mirror` count.
 Result<Plan> load_plan(const Config& config, const std::string& name, const Registry& registry);
 

@@ -61,7 +61,7 @@ Plan readable_part(const json& document, const std::string& name, const Registry
   json part = {{"name", name}, {"title", name}, {"steps", json::array()}};
   for (json step : field_of(document, "steps")) {
     if (!step.is_object()) continue;
-    for (const char* key : {"after", "needs", "where", "spares"}) step.erase(key);
+    for (const auto& [key, names] : kStepReferences) step.erase(key);
     json with_it = part;
     with_it["steps"].push_back(step);
     if (parse_plan(with_it.dump(), name, registry)) part = std::move(with_it);

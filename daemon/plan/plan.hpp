@@ -72,6 +72,14 @@ struct Step {
   bool is_fixable() const { return !fix.empty() || !needs.empty(); }
 };
 
+/// Keys of a step that name other steps.
+struct StepReference {
+  const char* key;
+  std::vector<std::string> Step::*names;
+};
+inline constexpr StepReference kStepReferences[] = {
+    {"after", &Step::after}, {"needs", &Step::needs}, {"where", &Step::where}, {"spares", &Step::spares}};
+
 enum class OnFailure { revert, keep };
 enum class RebootPolicy { automatic, external };
 enum class Busy { wait, block };

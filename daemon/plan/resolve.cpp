@@ -12,14 +12,17 @@
 #include "machine/driver/driver_update.hpp"
 #include "machine/driver/machine.hpp"
 #include "machine/driver/solver.hpp"
-#include "machine/hardware/acs_port.hpp"
 #include "machine/hardware/nvidia_procfs.hpp"
 #include "machine/hardware/pci.hpp"
 #include "machine/hardware/pcie_path.hpp"
+#include "machine/hardware/peer_groups.hpp"
 #include "machine/modules/module_install.hpp"
+#include "plan/assess.hpp"
 
 namespace p2pd {
 namespace {
+
+constexpr std::size_t kFewest = 3;  // without one of two GPUs there is no pair
 
 Result<std::string> chosen_entry(const Host& host) {
   const Catalogue all = TRY(catalogue(host));
@@ -109,6 +112,16 @@ Plan of_an_image(Plan plan, const Registry& registry) {
   return plan;
 }
 
+/// True if some GPUs can be peers without those that are alone.
+bool leaves_peers(std::vector<PciDevice> devices, const std::map<std::string, std::string>& alone) {
+  for (PciDevice& gpu : devices) {
+    gpu.group.clear();
+    if (alone.contains(gpu.address)) gpu.left_out = kAlone;
+  }
+  divide_into_groups(devices);
+  return !peer_groups(devices).empty();
+}
+
 }  // namespace
 
 Plan resolve(Plan plan, const Registry& registry, const Host& host) {
@@ -132,6 +145,34 @@ Plan resolve(Plan plan, const Registry& registry, const Host& host) {
     step.with["userspace"] = known->second;
   }
   return plan;
+}
+
+std::map<std::string, std::string> alone_gpus(const Plan& plan, const Registry& registry, const Host& host) {
+  const auto seen = host.snapshot(std::map<std::string, std::string>());
+  const auto devices = pci_devices(*seen);
+  if (plan.gpus.all || !devices || nvidia_gpus(*devices).size() < kFewest) return {};
+  const Plan resolved = resolve(plan, registry, *seen);  // a gate may depend on the driver to come
+  const Check check = [&](const Step& step) { return finding_of(step, registry, *seen); };
+  const SparedGates spared = spared_gates(resolved, check);
+  std::map<std::string, std::string> alone;
+  for (const Step& step : resolved.steps) {
+    const bool asked = step.kind == StepKind::gate && step.fix.empty() && registry.probe(step.check)->judges_each_gpu;
+    if (asked && !spared.all.contains(step.id)) alone.merge(check(step).in_the_way);
+  }
+  return leaves_peers(*devices, alone) ? alone : std::map<std::string, std::string>();
+}
+
+void take_gpus(Host& host, const Plan& plan) {
+  host.leave_out_gpus(plan.gpus.left_out);
+  host.require_all_gpus(plan.gpus.all);
+  host.set_alone_gpus(plan.gpus.alone.value_or(std::map<std::string, std::string>()));
+}
+
+void choose_gpus(Host& host, Plan& plan, const Registry& registry) {
+  take_gpus(host, plan);
+  if (plan.gpus.alone) return;
+  plan.gpus.alone = alone_gpus(plan, registry, host);
+  take_gpus(host, plan);
 }
 
 }  // namespace p2pd

@@ -8,6 +8,7 @@
 #include <functional>
 #include <sstream>
 
+#include "base/list_of.hpp"
 #include "base/url.hpp"
 #include "record/redact.hpp"
 
@@ -28,31 +29,14 @@ constexpr std::string_view kCommonUsers[] = {
     "dpkg",    "driver", "etc",     "gpu",  "grub",   "home",  "host", "kernel", "lib",  "linux",   "module",
     "modules", "nobody", "nvidia",  "opt",  "p2pd",   "pci",   "plan", "proc",   "root", "run",     "sbin",
     "sys",     "system", "systemd", "test", "ubuntu", "user",  "usr",  "var"};
+/// Host names given by distributions and installers, which identify no machine.
+constexpr std::string_view kCommonNames[] = {"debian", "ubuntu",  "localhost", "linux", "nvidia", "kernel", "root",
+                                             "server", "proxmox", "host",      "boot",  "gpu",    "pci"};
 constexpr std::string_view kUnitKinds[] = {".service", ".scope", ".slice", ".socket", ".timer", ".mount", ".target"};
-constexpr std::string_view kKnownUnits[] = {"p2pd",
-                                            "nvidia-",
-                                            "display-manager",
-                                            "gdm",
-                                            "sddm",
-                                            "lightdm",
-                                            "systemd-",
-                                            "docker.",
-                                            "docker",
-                                            "containerd",
-                                            "snapd",
-                                            "apt-daily",
-                                            "cloud-",
-                                            "dbus",
-                                            "ssh.",
-                                            "user.",
-                                            "system.",
-                                            "init.",
-                                            "multi-user",
-                                            "graphical",
-                                            "basic.",
-                                            "sysinit",
-                                            "unattended-upgrades",
-                                            "ollama."};
+const std::vector<const char*> kKnownUnits =
+    list_of("p2pd", "nvidia-", "display-manager", "gdm", "sddm", "lightdm", "systemd-", "docker.", "docker",
+            "containerd", "snapd", "apt-daily", "cloud-", "dbus", "ssh.", "user.", "system.", "init.", "multi-user",
+            "graphical", "basic.", "sysinit", "unattended-upgrades", "ollama.");
 
 bool is_in(char c, std::string_view set) { return set.find(c) != std::string_view::npos; }
 
@@ -67,13 +51,19 @@ void replace_runs(std::string& text, std::string_view set,
   }
 }
 
-/// Replaces `name` as a whole word.
-void replace_private_word(std::string& text, const std::string& name, std::string_view by) {
+/// Replaces every `name` that is a whole word; `domain`: with a domain after it.
+void replace_word(std::string& text, const std::string& name, std::string_view by, bool domain = false) {
   const auto in_word = [&](std::size_t at) {
     return at < text.size() && (is_in(text[at], kLetters) || is_in(text[at], kDigits) || text[at] == '_');
   };
-  for (std::size_t at = text.find(name); at != std::string::npos; at = text.find(name, at + 1))
-    if (!(at > 0 && in_word(at - 1)) && !in_word(at + name.size())) text.replace(at, name.size(), by);
+  for (std::size_t at = text.find(name); at != std::string::npos; at = text.find(name, at + 1)) {
+    std::size_t end = at + name.size();
+    if ((at > 0 && in_word(at - 1)) || in_word(end)) continue;
+    while (domain && end < text.size() && text[end] == '.' && in_word(end + 1))
+      end = std::min(text.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-", end + 1),
+                     text.size());
+    text.replace(at, end - at, by);
+  }
 }
 
 bool is_common(std::string_view user) {  // "Ubuntu" is the full name of user ubuntu, and of the system
@@ -212,6 +202,16 @@ Identity identity_of(const Host& host) {
   return identity;
 }
 
+std::string without_host_name(std::string text, const std::string& host_name) {
+  const std::string name = host_name.substr(0, host_name.find_first_of(". \n"));
+  if (name.size() < 3 || std::ranges::find(kCommonNames, name) != std::end(kCommonNames)) return text;
+  std::string mapped;  // spelling of device-mapper
+  for (const char c : name) mapped += c == '-' ? "--" : std::string(1, c);
+  replace_word(text, name, "host", true);
+  if (mapped != name) replace_word(text, mapped, "host", true);
+  return text;
+}
+
 std::string without_unit_names(std::string text) {
   replace_runs(text, kUnit, [](std::string_view run, std::size_t) -> std::string {
     std::string_view rest;
@@ -238,7 +238,7 @@ std::string without_private_words(std::string text, const Identity& identity) {
   hide_behind(text, "/home/", "user");
   hide_behind(text, "/dev/disk/by-id/", "removed");
   for (const std::string& user : identity.users)
-    if (user.size() > 1 && !is_common(user)) replace_private_word(text, user, "user");
+    if (user.size() > 1 && !is_common(user)) replace_word(text, user, "user");
   hide_domain(text, identity.host_name);
   return without_host_name(std::move(text), identity.host_name);
 }

@@ -21,6 +21,10 @@ Identity identity_of(const Host& host);
 /// /home/ in a path, and names of disks in /dev/disk/by-id, which contain their serial numbers.
 std::string without_private_words(std::string text, const Identity& identity);
 
+/// Replaces `host_name`, with a domain after it, by "host" as a whole word; "my-box" in
+/// "/dev/mapper/my--box-root" too. Keeps a name that many machines have ("debian"), or of less than three letters.
+std::string without_host_name(std::string text, const std::string& host_name);
+
 /// Replaces names of units with "unit.service" and the like, except those of p2pd, NVIDIA, the display and the system.
 std::string without_unit_names(std::string text);
 

@@ -8,6 +8,7 @@
 #include <array>
 #include <chrono>
 #include <ctime>
+#include <map>
 #include <set>
 #include <sstream>
 #include <string>
@@ -29,7 +30,6 @@
 #include "machine/modules/own_place.hpp"
 #include "machine/modules/toolchain.hpp"
 #include "record/private_words.hpp"
-#include "record/record_excerpt.hpp"
 #include "record/record_file.hpp"
 #include "record/record_files.hpp"
 #include "record/redact.hpp"
@@ -37,89 +37,69 @@
 namespace p2pd {
 namespace {
 
+using Kind = RecordFile::Kind;
+
 /// A machine record during its capture. Paths are the host's, "/proc/cmdline".
 class RecordTarget {
  public:
   /// `identity`: words that no text of the record may hold.
   explicit RecordTarget(Identity identity) : identity_(std::move(identity)) {}
 
-  void file(std::string_view path, std::string_view content);
+  /// Adds a file of at most `limit` bytes.
+  void file(const std::string& path, std::string_view content, std::size_t limit = std::string::npos) {
+    if (content.size() > limit)
+      return leave_out(path, Error{ErrorCode::invalid, "larger than the limit of a record", {}});
+    const bool text = content.find('\0') == std::string_view::npos;
+    put(path, {Kind::file, text ? without_private_words(std::string(content), identity_) : std::string(content)});
+  }
   /// Adds an empty file: only its existence and its name matter.
-  void stand_in(std::string_view path, bool executable = false);
+  void stand_in(std::string_view path, bool executable = false) {
+    put(path, {executable ? Kind::program : Kind::file, ""});
+  }
   /// Adds a directory with an empty file ".keep", since a record holds no empty directory.
   void directory(std::string_view path) { stand_in(std::string(path) + "/.keep"); }
-  void link(std::string_view path, const std::string& target);
-  void command(RecordedCommand command);
+  void link(std::string_view path, const std::string& target) {
+    put(path, {Kind::link, without_private_words(target, identity_)});
+  }
+  void command(RecordedCommand command) {
+    std::string name;
+    for (const std::string& word : command.argv)
+      name += (name.empty() ? "" : "-") + word.substr(std::min(word.find_first_not_of('-'), word.size()));
+    std::ranges::replace(name, '/', '_');
+    for (std::string* text : {&command.result.output, &command.result.errors})
+      *text = without_private_words(std::move(*text), identity_);
+    record.commands.insert_or_assign(name, std::move(command));
+  }
 
   /// Text that was added for `path`, or null.
-  const std::string* text(std::string_view path) const;
+  const std::string* text(std::string_view path) const {
+    const auto found = record.files.find(place(path));
+    return found == record.files.end() || found->second.kind == Kind::link ? nullptr : &found->second.content;
+  }
 
-  /// Skips a file that has vanished or never existed; adds a file with any other Error to unreadable().
-  void leave_out(const std::string& path, const Error& error);
-  const std::vector<std::string>& unreadable() const { return unreadable_; }
+  /// Skips a file that has vanished or never existed; adds a file with any other Error to `unreadable`.
+  void leave_out(const std::string& path, const Error& error) {
+    if (error.code != ErrorCode::not_found) unreadable.push_back(without_private_words(path, identity_));
+  }
 
-  MachineRecord record(nlohmann::ordered_json machine) &&;
+  MachineRecord record;
+  std::vector<std::string> unreadable;
 
  private:
-  std::string place(std::string_view path) const;
-  void put(std::string_view path, RecordFile file);
+  /// Place of `path` in the record; the names of programs are those that checks ask for.
+  std::string place(std::string_view path) const {
+    const std::string name = std::filesystem::path(path).lexically_normal().relative_path();
+    return name.find("bin/") == std::string::npos ? without_private_words(name, identity_) : name;
+  }
+  void put(std::string_view path, RecordFile file) {
+    if (is_utf8(path) && (file.kind != Kind::link || is_utf8(file.content)))
+      record.files.insert_or_assign(place(path), std::move(file));
+    else
+      unreadable.push_back(without_private_words(std::string(path), identity_));
+  }
 
   Identity identity_;
-  MachineRecord record_;
-  std::vector<std::string> unreadable_;
 };
-
-using Kind = RecordFile::Kind;
-
-void RecordTarget::file(std::string_view path, std::string_view content) {
-  const bool text = content.find('\0') == std::string_view::npos;
-  put(path, {Kind::file, text ? without_private_words(std::string(content), identity_) : std::string(content)});
-}
-
-void RecordTarget::stand_in(std::string_view path, bool executable) {
-  put(path, {executable ? Kind::program : Kind::file, ""});
-}
-
-void RecordTarget::link(std::string_view path, const std::string& target) {
-  put(path, {Kind::link, without_private_words(target, identity_)});
-}
-
-void RecordTarget::command(RecordedCommand command) {
-  std::string name;
-  for (const std::string& word : command.argv)
-    name += (name.empty() ? "" : "-") + word.substr(std::min(word.find_first_not_of('-'), word.size()));
-  std::ranges::replace(name, '/', '_');
-  for (std::string* text : {&command.result.output, &command.result.errors})
-    *text = without_private_words(std::move(*text), identity_);
-  record_.commands.insert_or_assign(name, std::move(command));
-}
-
-void RecordTarget::leave_out(const std::string& path, const Error& error) {
-  if (error.code != ErrorCode::not_found) unreadable_.push_back(without_private_words(path, identity_));
-}
-
-MachineRecord RecordTarget::record(nlohmann::ordered_json machine) && {
-  record_.machine = std::move(machine);
-  return std::move(record_);
-}
-
-const std::string* RecordTarget::text(std::string_view path) const {
-  const auto found = record_.files.find(place(path));
-  return found == record_.files.end() || found->second.kind == Kind::link ? nullptr : &found->second.content;
-}
-
-/// Place of `path` in the record; the names of programs are those that checks ask for.
-std::string RecordTarget::place(std::string_view path) const {
-  const std::string name = std::filesystem::path(path).lexically_normal().relative_path();
-  return name.find("bin/") == std::string::npos ? without_private_words(name, identity_) : name;
-}
-
-void RecordTarget::put(std::string_view path, RecordFile file) {
-  if (is_utf8(path) && (file.kind != Kind::link || is_utf8(file.content)))
-    record_.files.insert_or_assign(place(path), std::move(file));
-  else
-    unreadable_.push_back(without_private_words(std::string(path), identity_));
-}
 
 constexpr std::size_t kLogLimit = 16U << 20;  // bytes; a kernel keeps up to 16 MiB
 constexpr std::string_view kModuleKeys[] = {"depends", "license", "name", "srcversion", "vermagic", "version"};
@@ -198,15 +178,11 @@ Result<std::map<std::string, std::string>> info_of(const Host& host, const std::
 
 /// Keeps lines of a header with the pattern of a compat rule.
 std::string header_excerpt(const std::string& text, const std::string& header, const Catalogue& all) {
-  std::string out;
-  std::istringstream lines(text);
-  for (std::string line; std::getline(lines, line);) {
-    const bool wanted = std::ranges::any_of(all.compat_rules, [&](const auto& rule) {
+  return lines_that(text, [&](std::string_view line) {
+    return std::ranges::any_of(all.compat_rules, [&](const auto& rule) {
       return rule.second.header == header && line.find(rule.second.pattern) != std::string::npos;
     });
-    if (wanted) out += line + "\n";
-  }
-  return out;
+  });
 }
 
 void record_headers_of(const Host& host, RecordTarget& target, const BuildTarget& kernel, const Catalogue& all) {
@@ -240,12 +216,10 @@ std::string public_head(std::string head) {
 /// Adds stand-ins of the NVIDIA modules: ELF files with only the build id, and the version, licence and kernel of
 /// .modinfo, whether the module is compressed or not.
 void record_module_files(const Host& host, RecordTarget& target) {
-  for (const std::string_view pattern : record_modules()) {
-    for (const std::string& file : record_paths(host.files(), pattern)) {
-      const auto info = info_of(host, file);
-      if (!info) target.leave_out(file, info.error());
-      target.file(file, info ? module_stand_in(*info, build_id_note(module_build_id(host, file))) : "");
-    }
+  for (const std::string& file : record_paths(host.files(), RecordPart::modules)) {
+    const auto info = info_of(host, file);
+    if (!info) target.leave_out(file, info.error());
+    target.file(file, info ? module_stand_in(*info, build_id_note(module_build_id(host, file))) : "");
   }
 }
 
@@ -269,10 +243,7 @@ void record_kernel_log(const Host& host, RecordTarget& target) {
   std::string text;
   for (const KernelRecord& record : log->records)
     text += public_head(record.head) + public_kernel_message(record.text) + "\n";
-  if (text.size() <= kLogLimit)
-    target.file(log->source, text);
-  else
-    target.leave_out(log->source, Error{ErrorCode::invalid, "larger than the limit of a record", {}});
+  target.file(log->source, text, kLogLimit);
 }
 
 namespace fs = std::filesystem;
@@ -321,7 +292,9 @@ std::string link_from_bus(std::string target) {
   return "../../../../" + target;
 }
 
-void copy_text(const Host& host, RecordTarget& target, const std::string& path, const RecordText& row,
+using Excerpt = decltype(RecordText::excerpt);
+
+void copy_text(const Host& host, RecordTarget& target, const std::string& path, Excerpt excerpt,
                const std::set<std::string>& own) {
   auto content = host.files().read(path, kFileLimit);
   if (!content) {
@@ -333,11 +306,8 @@ void copy_text(const Host& host, RecordTarget& target, const std::string& path, 
       target.leave_out(path, content.error());
     return;
   }
-  if (row.excerpt != nullptr && !own.contains(*content)) *content = row.excerpt(*content);
-  if (content->size() <= kKeptLimit)
-    target.file(path, *content);
-  else
-    target.leave_out(path, Error{ErrorCode::invalid, "larger than the limit of a record", {}});
+  if (excerpt != nullptr && !own.contains(*content)) *content = excerpt(*content);
+  target.file(path, *content, kKeptLimit);
 }
 
 /// Texts of files that p2pd writes as they are, and checks compare as a whole.
@@ -350,40 +320,37 @@ std::set<std::string> own_texts(const Host& host) {
 
 void copy_texts(const Host& host, RecordTarget& target) {
   const std::set<std::string> own = own_texts(host);
+  std::map<std::string, Excerpt> excerpts;  // by path
   for (const RecordText& row : record_texts())
-    for (const std::string& path : record_paths(host.files(), row.pattern)) copy_text(host, target, path, row, own);
+    for (const char* pattern : row.patterns)
+      for (const std::string& path : record_paths(host.files(), pattern)) excerpts[path] = row.excerpt;
+  for (const auto& [path, excerpt] : excerpts) copy_text(host, target, path, excerpt, own);
 }
 
 void copy_links(const Host& host, RecordTarget& target) {
-  for (const std::string_view pattern : record_links()) {
-    for (const std::string& path : record_paths(host.files(), pattern)) {
-      const auto link = host.files().read_link(path);
-      if (link)
-        target.link(path, path.starts_with("/sys/bus/") ? link_from_bus(*link) : *link);
-      else
-        target.leave_out(path, link.error());
-    }
+  for (const std::string& path : record_paths(host.files(), RecordPart::links)) {
+    const auto link = host.files().read_link(path);
+    if (link)
+      target.link(path, path.starts_with("/sys/bus/") ? link_from_bus(*link) : *link);
+    else
+      target.leave_out(path, link.error());
   }
 }
 
 /// Copies paths whose name alone matters.
 void copy_names(const Host& host, RecordTarget& target) {
   std::vector<std::string> names = record_programs(host.files());
-  for (const std::string_view pattern : record_names()) {
-    const auto paths = record_paths(host.files(), pattern);
-    names.insert(names.end(), paths.begin(), paths.end());
-  }
+  const std::vector<std::string> others = record_paths(host.files(), RecordPart::names);
+  names.insert(names.end(), others.begin(), others.end());
   for (std::string name : names) {
     const auto info = host.files().stat(name);
     if (!info || (S_ISDIR(info->st_mode) && name.find("/slaves/") == std::string::npos)) continue;
     if (const std::size_t up = name.find("/.."); up != std::string::npos) name.erase(up, 3);
     target.stand_in(name, S_ISREG(info->st_mode) && (info->st_mode & 0111U) != 0);
   }
-  for (const std::string_view pattern : record_directories()) {
-    for (const std::string& path : record_paths(host.files(), pattern)) {
-      const auto info = host.files().stat(path);
-      if (info && S_ISDIR(info->st_mode)) target.directory(path);
-    }
+  for (const std::string& path : record_paths(host.files(), RecordPart::directories)) {
+    const auto info = host.files().stat(path);
+    if (info && S_ISDIR(info->st_mode)) target.directory(path);
   }
 }
 
@@ -391,7 +358,7 @@ void copy_names(const Host& host, RecordTarget& target) {
 void copy_libraries(const Host& host, RecordTarget& target) {
   std::error_code error;
   const std::string root = host.live() ? "" : fs::canonical(host.files().directory(), error).string();
-  for (const std::string_view path : record_libraries()) {
+  for (const std::string& path : record_paths(host.files(), RecordPart::libraries)) {
     const auto real = host.files().real_path(path);
     if (!real || !real->string().starts_with(root)) continue;
     const std::string file = real->string().substr(root.size());
@@ -424,7 +391,7 @@ void copy_keys(const Host& host, RecordTarget& target) {
       continue;
     }
     const std::string text = certificate->empty() ? "" : fmt::format("stand-in of {}\n", key);
-    target.file(key, text);
+    target.file(std::string(key), text);
     if (list && list->find(*certificate) != std::string::npos) enrolled += text;
   }
   if (list)
@@ -503,7 +470,7 @@ nlohmann::ordered_json description(const Host& host, const RecordTarget& target,
       {"captured", fmt::format("{:04}-{:02}-{:02}", date.tm_year + 1900, date.tm_mon + 1, date.tm_mday)},
       {"notes", nlohmann::ordered_json::array()},
       {"free_bytes", nlohmann::ordered_json::object()},
-      {"unreadable", target.unreadable()}};
+      {"unreadable", target.unreadable}};
   for (const std::string_view path : kRoomOf)
     if (const auto bytes = free_bytes(host, path)) machine["free_bytes"][std::string(path)] = *bytes;
   return machine;
@@ -524,8 +491,8 @@ Result<MachineRecord> record_machine(const Host& host, const std::string& name) 
   record_headers(host, target);
   record_kernel_log(host, target);
   copy_commands(host, target);
-  nlohmann::ordered_json about = description(host, target, name);
-  return std::move(target).record(std::move(about));
+  target.record.machine = description(host, target, name);
+  return std::move(target.record);
 }
 
 }  // namespace p2pd

@@ -5,198 +5,74 @@
 
 #include <algorithm>
 #include <cctype>
+#include <map>
+#include <vector>
 
+#include "base/list_of.hpp"
 #include "base/signatures.hpp"
 #include "machine/driver/registry_keys.hpp"
 
 namespace p2pd {
 namespace {
 
-struct PublicName {
-  PublicKind kind;
-  const char* pattern;  ///< of fnmatch(3)
-};
-
-/// All that a record and a report keep. What is not here is left out: a check that reads more needs a row.
-constexpr PublicName kPublic[] = {
-    // read by iommu, boot-loader, secure-boot, modprobe-options; then what plans set (kernel_arguments.cpp)
-    {PublicKind::argument, "*iommu*"},
-    {PublicKind::argument, "*intremap*"},
-    {PublicKind::argument, "*vfio*"},
-    {PublicKind::argument, "pcie_acs_override"},
-    {PublicKind::argument, "BOOT_IMAGE"},
-    {PublicKind::argument, "module.sig_enforce"},
-    {PublicKind::argument, "lockdown"},
-    {PublicKind::argument, "nvidia*.*"},
-    {PublicKind::argument, "nouveau.*"},
-    {PublicKind::argument, "nova*.*"},
-    {PublicKind::argument, "p2pd.*"},
-    {PublicKind::module_option, "NVreg_*"},
-    {PublicKind::module_option, "disable_*"},
-    {PublicKind::module_option, "fbdev"},
-    {PublicKind::module_option, "ids"},
-    {PublicKind::module_option, "modeset"},
-    {PublicKind::module_option, "uvm_*"},
-    {PublicKind::argument, "pci"},
-    {PublicKind::argument, "pcie_aspm"},
-    {PublicKind::argument, "console"},
-    {PublicKind::argument, "modprobe.blacklist"},
-    {PublicKind::argument, "module_blacklist"},
-    {PublicKind::argument, "rd.driver.blacklist"},
-    // tell a reader how the kernel booted
-    {PublicKind::argument, "boot"},
-    {PublicKind::argument, "initrd"},
-    {PublicKind::argument, "mitigations"},
-    {PublicKind::argument, "panic"},
-    {PublicKind::argument, "random.trust_cpu"},
-    {PublicKind::argument, "reboot"},
-    {PublicKind::argument, "root"},  // as a device
-    {PublicKind::argument, "swiotlb"},
+/// All that a record and a report keep, as patterns of fnmatch(3). What is not here is left out: a check that reads
+/// more needs a pattern.
+const std::map<PublicKind, std::vector<const char*>> kPublic = {
+    {PublicKind::argument,
+     // read by iommu, boot-loader, secure-boot, modprobe-options; then what plans set (kernel_arguments.cpp)
+     list_of("*iommu*", "*intremap*", "*vfio*", "pcie_acs_override", "BOOT_IMAGE", "module.sig_enforce", "lockdown",
+             "nvidia*.*", "nouveau.*", "nova*.*", "p2pd.*", "pci", "pcie_aspm", "console", "modprobe.blacklist",
+             "module_blacklist", "rd.driver.blacklist",
+             // tell a reader how the kernel booted
+             "boot", "initrd", "mitigations", "panic", "random.trust_cpu", "reboot", "root",  // as a device
+             "swiotlb")},
+    {PublicKind::module_option, list_of("NVreg_*", "disable_*", "fbdev", "ids", "modeset", "uvm_*")},
     // package-state, driver-pins
-    {PublicKind::apt_setting, "apt::periodic::enable"},
-    {PublicKind::apt_setting, "apt::periodic::unattended-upgrade"},
-    {PublicKind::apt_setting, "apt::periodic::update-package-lists"},
-    {PublicKind::apt_setting, "unattended-upgrade::automatic-reboot"},
-    {PublicKind::apt_setting, "unattended-upgrade::package-blacklist::"},
-    {PublicKind::apt_list, "apt"},
-    {PublicKind::apt_list, "apt::periodic"},
-    {PublicKind::apt_list, "unattended-upgrade"},
-    {PublicKind::apt_list, "unattended-upgrade::package-blacklist"},
-    {PublicKind::dpkg_field, "Architecture"},
-    {PublicKind::dpkg_field, "Package"},
-    {PublicKind::dpkg_field, "Status"},
-    {PublicKind::dpkg_field, "Version"},
-    {PublicKind::pin_field, "Package"},
-    {PublicKind::pin_field, "Pin-Priority"},
+    {PublicKind::apt_setting,
+     list_of("apt::periodic::enable", "apt::periodic::unattended-upgrade", "apt::periodic::update-package-lists",
+             "unattended-upgrade::automatic-reboot", "unattended-upgrade::package-blacklist::")},
+    {PublicKind::apt_list,
+     list_of("apt", "apt::periodic", "unattended-upgrade", "unattended-upgrade::package-blacklist")},
+    {PublicKind::dpkg_field, list_of("Architecture", "Package", "Status", "Version")},
+    {PublicKind::pin_field, list_of("Package", "Pin-Priority")},
     // nouveau-blacklist, nvidia-modules, persistenced
-    {PublicKind::command_word, "/bin/false"},
-    {PublicKind::command_word, "/bin/true"},
-    {PublicKind::command_word, "/sbin/modprobe"},
-    {PublicKind::command_word, "/usr/bin/false"},
-    {PublicKind::command_word, "/usr/bin/nvidia-persistenced"},
-    {PublicKind::command_word, "/usr/bin/true"},
-    {PublicKind::command_word, "/usr/sbin/modprobe"},
-    {PublicKind::command_word, "$CMDLINE_OPTS"},
-    {PublicKind::command_word, "-[a-z]"},
-    {PublicKind::command_word, "--ignore-install"},
-    {PublicKind::command_word, "--no-persistence-mode"},
-    {PublicKind::command_word, "--persistence-mode"},
-    {PublicKind::command_word, "--user"},
-    {PublicKind::command_word, "--verbose"},
-    {PublicKind::command_word, "false"},
-    {PublicKind::command_word, "modprobe"},
-    {PublicKind::command_word, "nouveau"},
-    {PublicKind::command_word, "nova"},
-    {PublicKind::command_word, "nova[_-]core"},
-    {PublicKind::command_word, "nova[_-]drm"},
-    {PublicKind::command_word, "nvidia*"},
-    {PublicKind::command_word, "true"},
-    {PublicKind::command_word, "&&"},
-    {PublicKind::command_word, ";"},
-    {PublicKind::command_word, "||"},
-    {PublicKind::unit_directive, "ExecStart"},
+    {PublicKind::command_word,
+     list_of("/bin/false", "/bin/true", "/sbin/modprobe", "/usr/bin/false", "/usr/bin/nvidia-persistenced",
+             "/usr/bin/true", "/usr/sbin/modprobe", "$CMDLINE_OPTS", "-[a-z]", "--ignore-install",
+             "--no-persistence-mode", "--persistence-mode", "--user", "--verbose", "false", "modprobe", "nouveau",
+             "nova", "nova[_-]core", "nova[_-]drm", "nvidia*", "true", "&&", ";", "||")},
+    {PublicKind::unit_directive, list_of("ExecStart")},
     // boot-loader, bootable-kernels
-    {PublicKind::grub_environment, "next_entry"},
-    {PublicKind::grub_environment, "saved_entry"},
-    {PublicKind::grub_variable, "GRUB_CMDLINE_LINUX*"},
-    {PublicKind::menu_id, "${next_entry}"},
-    {PublicKind::menu_id, "${saved_entry}"},
-    {PublicKind::menu_id, "$saved_entry"},
-    {PublicKind::menu_id, "[0-9]"},
-    {PublicKind::menu_id, "[0-9][0-9]"},
-    {PublicKind::menu_id, "gnulinux-*"},
-    {PublicKind::menu_id, "p2pd-trial"},
-    {PublicKind::menu_id, "uefi-firmware"},
-    {PublicKind::menu_word, "(recovery"},
-    {PublicKind::menu_word, "Advanced"},
-    {PublicKind::menu_word, "Debian"},
-    {PublicKind::menu_word, "Fedora"},
-    {PublicKind::menu_word, "Firmware"},
-    {PublicKind::menu_word, "GNU/Linux"},
-    {PublicKind::menu_word, "GNU/Linux,"},
-    {PublicKind::menu_word, "Linux"},
-    {PublicKind::menu_word, "Proxmox"},
-    {PublicKind::menu_word, "Settings"},
-    {PublicKind::menu_word, "UEFI"},
-    {PublicKind::menu_word, "Ubuntu"},
-    {PublicKind::menu_word, "Ubuntu,"},
-    {PublicKind::menu_word, "VE"},
-    {PublicKind::menu_word, "VE,"},
-    {PublicKind::menu_word, "for"},
-    {PublicKind::menu_word, "mode)"},
-    {PublicKind::menu_word, "options"},
-    {PublicKind::menu_word, "p2pd"},
-    {PublicKind::menu_word, "trial:"},
-    {PublicKind::menu_word, "with"},
-    {PublicKind::menu_word, "[0-9]*"},  // release of a kernel, which the name of its file has, too
+    {PublicKind::grub_environment, list_of("next_entry", "saved_entry")},
+    {PublicKind::grub_variable, list_of("GRUB_CMDLINE_LINUX*")},
+    {PublicKind::menu_id, list_of("${next_entry}", "${saved_entry}", "$saved_entry", "[0-9]", "[0-9][0-9]",
+                                  "gnulinux-*", "p2pd-trial", "uefi-firmware")},
+    {PublicKind::menu_word,
+     list_of("(recovery", "Advanced", "Debian", "Fedora", "Firmware", "GNU/Linux", "GNU/Linux,", "Linux", "Proxmox",
+             "Settings", "UEFI", "Ubuntu", "Ubuntu,", "VE", "VE,", "for", "mode)", "options", "p2pd", "trial:", "with",
+             "[0-9]*")},  // release of a kernel, which the name of its file has, too
     // boot-loader: what is below /boot; a number is 0
-    {PublicKind::disk, "[hsv]d[a-z]"},
-    {PublicKind::disk, "[hsv]d[a-z]0"},
-    {PublicKind::disk, "dm-0"},
-    {PublicKind::disk, "loop0"},
-    {PublicKind::disk, "md0"},
-    {PublicKind::disk, "md0p0"},
-    {PublicKind::disk, "mmcblk0p0"},
-    {PublicKind::disk, "nvme0n0"},
-    {PublicKind::disk, "nvme0n0p0"},
-    {PublicKind::disk, "ram0"},
-    {PublicKind::disk, "root"},
-    {PublicKind::disk, "xvd[a-z]0"},
-    {PublicKind::disk, "zram0"},
+    {PublicKind::disk, list_of("[hsv]d[a-z]", "[hsv]d[a-z]0", "dm-0", "loop0", "md0", "md0p0", "mmcblk0p0", "nvme0n0",
+                               "nvme0n0p0", "ram0", "root", "xvd[a-z]0", "zram0")},
     // build-tools, nccl, the choice of a driver
-    {PublicKind::kernel_config, "CONFIG_CC_VERSION_TEXT"},
-    {PublicKind::kernel_config, "CONFIG_DEBUG_INFO_BTF*"},
-    {PublicKind::kernel_config, "CONFIG_GCC_VERSION"},
-    {PublicKind::kernel_config, "CONFIG_MODULE_SIG"},
-    {PublicKind::kernel_config, "CONFIG_MODULE_SIG_FORCE"},
-    {PublicKind::kernel_config, "CONFIG_MODVERSIONS"},
-    {PublicKind::kernel_config, "CONFIG_OBJTOOL_WERROR"},
-    {PublicKind::kernel_config, "CONFIG_WERROR"},
-    {PublicKind::nccl_variable, "NCCL_P2P_DISABLE"},
-    {PublicKind::nccl_variable, "NCCL_P2P_LEVEL"},
-    {PublicKind::os_release, "ID"},
-    {PublicKind::os_release, "ID_LIKE"},
-    {PublicKind::os_release, "NAME"},
-    {PublicKind::os_release, "PRETTY_NAME"},
-    {PublicKind::os_release, "*VERSION"},
-    {PublicKind::os_release, "VERSION_ID"},
-    {PublicKind::os_release, "*_CODENAME"},
+    {PublicKind::kernel_config,
+     list_of("CONFIG_CC_VERSION_TEXT", "CONFIG_DEBUG_INFO_BTF*", "CONFIG_GCC_VERSION", "CONFIG_MODULE_SIG",
+             "CONFIG_MODULE_SIG_FORCE", "CONFIG_MODVERSIONS", "CONFIG_OBJTOOL_WERROR", "CONFIG_WERROR")},
+    {PublicKind::nccl_variable, list_of("NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL")},
+    {PublicKind::os_release, list_of("ID", "ID_LIKE", "NAME", "PRETTY_NAME", "*VERSION", "VERSION_ID", "*_CODENAME")},
     // memory of a GPU without p2p-bench; what the driver is
-    {PublicKind::nvidia_smi_field, "Attached GPUs"},
-    {PublicKind::nvidia_smi_field, "BAR1 Memory Usage"},
-    {PublicKind::nvidia_smi_field, "Bus Id"},
-    {PublicKind::nvidia_smi_field, "* Mode"},
-    {PublicKind::nvidia_smi_field, "* Version"},
-    {PublicKind::nvidia_smi_field, "FB Memory Usage"},
-    {PublicKind::nvidia_smi_field, "Free"},
-    {PublicKind::nvidia_smi_field, "GPU [0-9]*"},
-    {PublicKind::nvidia_smi_field, "GPU Recovery Action"},
-    {PublicKind::nvidia_smi_field, "Product Architecture"},
-    {PublicKind::nvidia_smi_field, "Product Brand"},
-    {PublicKind::nvidia_smi_field, "Product Name"},
-    {PublicKind::nvidia_smi_field, "Total"},
-    {PublicKind::nvidia_smi_field, "Used"},
+    {PublicKind::nvidia_smi_field, list_of("Attached GPUs", "BAR1 Memory Usage", "Bus Id", "* Mode", "* Version",
+                                           "FB Memory Usage", "Free", "GPU [0-9]*", "GPU Recovery Action",
+                                           "Product Architecture", "Product Brand", "Product Name", "Total", "Used")},
     // fields of the messages that signatures.yaml knows, and of the checks' own sentences
-    {PublicKind::log_field, "NVreg_*"},
-    {PublicKind::log_field, "NVREG_*"},
-    {PublicKind::log_field, "address"},
-    {PublicKind::log_field, "device"},
-    {PublicKind::log_field, "domain"},
-    {PublicKind::log_field, "flags"},
-    {PublicKind::log_field, "pid"},
-    {PublicKind::log_field, "severity"},
-    {PublicKind::log_field, "type"},
-    {PublicKind::log_field, "uvm_*"},
+    {PublicKind::log_field,
+     list_of("NVreg_*", "NVREG_*", "address", "device", "domain", "flags", "pid", "severity", "type", "uvm_*")},
 };
 
 /// Comments that p2pd writes and reads, as a whole.
 constexpr std::string_view kPublicComments[] = {"# BEGIN p2pd", "# END p2pd", "# nvidia",
                                                 "# Written by p2pd; undone by `p2pctl revert`."};
 constexpr std::string_view kIdentifies[] = {"serial", "uuid", "guid", "pdi", "host id"};
-/// Host names given by distributions and installers, which identify no machine.
-constexpr std::string_view kCommonNames[] = {"debian", "ubuntu",  "localhost", "linux", "nvidia", "kernel", "root",
-                                             "server", "proxmox", "host",      "boot",  "gpu",    "pci"};
-
 bool is_word(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
 bool is_hex(char c) { return std::isxdigit(static_cast<unsigned char>(c)) != 0; }
 bool is_blank(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
@@ -221,28 +97,26 @@ std::string line_without_identity(std::string_view line) {
                     : without_builder(std::string(line));
 }
 
-/// Checks for groups of hexadecimal digits at `at`, as "8-4-4-4-12", that are no part of a longer word.
-template <std::size_t N>
-bool has_groups(std::string_view text, std::size_t at, char between, const std::size_t (&lengths)[N]) {
-  if (at > 0 && (is_word(text[at - 1]) || text[at - 1] == between)) return false;
-  for (std::size_t group = 0; group < N; ++group) {
-    if (group > 0 && (at >= text.size() || text[at++] != between)) return false;
-    for (std::size_t i = 0; i < lengths[group]; ++i)
-      if (at >= text.size() || !is_hex(text[at++])) return false;
-  }
-  return at >= text.size() || !(is_word(text[at]) || text[at] == between);
-}
+/// An id: groups of hexadecimal digits with a mark between them.
+struct IdForm {
+  char between;
+  std::vector<int> lengths;
+};
+const IdForm kIds[] = {{'-', {8, 4, 4, 4, 12}},    // UUID
+                       {':', {2, 2, 2, 2, 2, 2}},  // MAC address
+                       {':', {4, 4, 4, 4}},        // GUID of an InfiniBand port
+                       {'-', {32}}};               // machine id
 
-/// Replaces every `name` that is a whole word, with a domain after it.
-void replace_word(std::string& text, const std::string& name, std::string_view by) {
-  for (std::size_t at = text.find(name); at != std::string::npos; at = text.find(name, at + 1)) {
-    std::size_t end = at + name.size();
-    if ((at > 0 && is_word(text[at - 1])) || (end < text.size() && is_word(text[end]))) continue;
-    while (end + 1 < text.size() && text[end] == '.' && is_word(text[end + 1]))
-      end = std::min(text.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-", end + 1),
-                     text.size());
-    text.replace(at, end - at, by);
+/// End of an id at `at` that is no part of a longer word; `begin` if there is none.
+std::size_t end_of_id(std::string_view text, const std::size_t begin, const IdForm& form) {
+  std::size_t at = begin;
+  if (at > 0 && (is_word(text[at - 1]) || text[at - 1] == form.between)) return begin;
+  for (const int length : form.lengths) {
+    if (at > begin && (at >= text.size() || text[at++] != form.between)) return begin;
+    for (int i = 0; i < length; ++i)
+      if (at >= text.size() || !is_hex(text[at++])) return begin;
   }
+  return at < text.size() && (is_word(text[at]) || text[at] == form.between) ? begin : at;
 }
 
 /// Zeroes "SerialNumber: 12AB", "Serial No. = 12AB", "serial#12AB"; also "SerialNumber=3" of USB, which is no serial
@@ -351,12 +225,28 @@ bool is_public_in_prose(std::string_view name) {
 
 }  // namespace
 
+std::string by_line(std::string_view text,
+                    const std::function<std::optional<std::string>(std::string_view line)>& change) {
+  std::string out;
+  while (!text.empty()) {
+    const std::string_view line = text.substr(0, text.find('\n'));
+    const bool ended = line.size() < text.size();
+    text.remove_prefix(line.size() + (ended ? 1 : 0));
+    if (const std::optional<std::string> kept = change(line)) out += *kept + (ended ? "\n" : "");
+  }
+  return out;
+}
+
+std::string lines_that(std::string_view text, const std::function<bool(std::string_view line)>& wanted) {
+  return by_line(text,
+                 [&](std::string_view line) { return wanted(line) ? std::optional(std::string(line)) : std::nullopt; });
+}
+
 bool is_public(PublicKind kind, std::string_view name) {
   std::string text(name);
   if (kind == PublicKind::argument) std::ranges::replace(text, '-', '_');
-  return std::ranges::any_of(kPublic, [&](const PublicName& row) {
-    return row.kind == kind && ::fnmatch(row.pattern, text.c_str(), FNM_NOESCAPE) == 0;
-  });
+  return std::ranges::any_of(kPublic.at(kind),
+                             [&](const char* pattern) { return ::fnmatch(pattern, text.c_str(), FNM_NOESCAPE) == 0; });
 }
 
 bool is_plain_name(std::string_view text) {
@@ -458,42 +348,16 @@ std::string zeroed(std::string_view value) {
   return text;
 }
 
-std::string without_identity(std::string_view text) {
-  std::string result;
-  while (!text.empty()) {
-    const std::size_t end = text.find('\n');
-    result += line_without_identity(text.substr(0, end));
-    if (end == std::string_view::npos) break;
-    result += '\n';
-    text.remove_prefix(end + 1);
-  }
-  return result;
-}
+std::string without_identity(std::string_view text) { return by_line(text, line_without_identity); }
 
 std::string without_ids(std::string text) {
-  constexpr std::size_t kUuid[] = {8, 4, 4, 4, 12};
-  constexpr std::size_t kMac[] = {2, 2, 2, 2, 2, 2};
-  constexpr std::size_t kGuid[] = {4, 4, 4, 4};  // GUID of an InfiniBand port
-  constexpr std::size_t kMachine[] = {32};
   constexpr std::string_view kBefore = "UUID=";  // prefix of a FAT id, "2E1F-7C40", and of PARTUUID=
   for (std::size_t at = 0; at < text.size(); ++at) {
-    if (is_hex(text[at]) && has_groups(text, at, '-', kUuid)) zero(text, at, at + 36);
-    if (is_hex(text[at]) && has_groups(text, at, ':', kMac)) zero(text, at, at + 17);
-    if (is_hex(text[at]) && has_groups(text, at, ':', kGuid)) zero(text, at, at + 19);
-    if (is_hex(text[at]) && has_groups(text, at, '-', kMachine)) zero(text, at, at + 32);
+    for (const IdForm& form : kIds)
+      if (is_hex(text[at])) zero(text, at, end_of_id(text, at, form));
     if (text[at] == 'U' && text.compare(at, kBefore.size(), kBefore) == 0)
       zero(text, at + kBefore.size(), std::min(text.find_first_of(" \t\n\"',)", at), text.size()));
   }
-  return text;
-}
-
-std::string without_host_name(std::string text, const std::string& host_name) {
-  const std::string name = host_name.substr(0, host_name.find_first_of(". \n"));
-  if (name.size() < 3 || std::ranges::find(kCommonNames, name) != std::end(kCommonNames)) return text;
-  std::string mapped;  // spelling of device-mapper
-  for (const char c : name) mapped += c == '-' ? "--" : std::string(1, c);
-  replace_word(text, name, "host");
-  if (mapped != name) replace_word(text, mapped, "host");
   return text;
 }
 

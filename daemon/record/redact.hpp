@@ -3,6 +3,8 @@
 // any other name the name alone stays, so that a reader sees that it was there.
 #pragma once
 
+#include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -12,6 +14,12 @@ namespace p2pd {
 
 /// Word in the place of what is left out.
 inline constexpr std::string_view kRemoved = "removed";
+
+/// Text with each line replaced by the result of `change`, or left out; the last line may lack its newline.
+std::string by_line(std::string_view text,
+                    const std::function<std::optional<std::string>(std::string_view line)>& change);
+/// Lines of `text` for which `wanted` is true.
+std::string lines_that(std::string_view text, const std::function<bool(std::string_view line)>& wanted);
 
 enum class PublicKind {
   argument,      ///< of the kernel; an option of a module is MODULE.OPTION
@@ -66,10 +74,6 @@ std::string without_identity(std::string_view text);
 
 /// Zeroes UUIDs, MAC addresses, machine ids, and the value after "UUID="; keeps lengths.
 std::string without_ids(std::string text);
-
-/// Replaces `host_name`, with a domain after it, by "host" as a whole word; "my-box" in
-/// "/dev/mapper/my--box-root" too. Keeps a name that many machines have ("debian"), or of less than three letters.
-std::string without_host_name(std::string text, const std::string& host_name);
 
 /// Replaces "(jo@box)", the builder and host of a kernel or a module, by "(user@host)".
 std::string without_builder(std::string text);

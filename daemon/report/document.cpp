@@ -9,32 +9,54 @@
 #include <set>
 #include <string>
 
-#include "base/json.hpp"
-#include "base/json_members.hpp"
+#include "base/json_struct.hpp"
 #include "engine/journal.hpp"
 #include "machine/boot/mounts.hpp"
 #include "plan/plan.hpp"
 #include "record/private_words.hpp"
-#include "record/record_excerpt.hpp"
+#include "record/record_files.hpp"
 #include "record/redact.hpp"
-#include "report/fields.hpp"
 #include "report/proof.hpp"
 
-namespace p2pd::ctl {
+namespace p2pd {
+
+using ctl::ChangeInPlace;
+using ctl::OperatorAction;
+
+template <>
+constexpr auto kFields<OperatorAction> = std::tuple(field("step", &OperatorAction::step),
+                                                    field("seen", &OperatorAction::seen),
+                                                    field("next", &OperatorAction::next));
+template <>
+constexpr auto kFields<ChangeInPlace> = std::tuple(
+    field("run", &ChangeInPlace::run), field("step", &ChangeInPlace::step), field("summary", &ChangeInPlace::summary),
+    field("cost", &ChangeInPlace::cost), field("reboot", &ChangeInPlace::reboot), field("files", &ChangeInPlace::files),
+    field("packages", &ChangeInPlace::packages));
+
+namespace ctl {
 namespace {
+
+using nlohmann::json;
 
 /// Titles and reasons of steps by id, from the first plan that has the step; empty if none has it.
 class PlanWords {
  public:
-  explicit PlanWords(const nlohmann::json& plans);
-  std::string title(const std::string& step) const;
-  std::string why(const std::string& step) const;
+  explicit PlanWords(const std::vector<Plan>& plans) {
+    for (const Plan& plan : plans)
+      for (const Step& step : plan.steps) words_.try_emplace(step.id, step.title, step.why);
+  }
+  std::string title(const std::string& step) const { return of(step).first; }
+  std::string why(const std::string& step) const { return of(step).second; }
 
  private:
-  std::map<std::string, std::pair<std::string, std::string>> words_;
-};
+  using Words = std::pair<std::string, std::string>;
+  Words of(const std::string& step) const {
+    const auto found = words_.find(step);
+    return found == words_.end() ? Words() : found->second;
+  }
 
-using nlohmann::json;
+  std::map<std::string, Words> words_;
+};
 
 /// Text of a journal event; null: another event has the same meaning.
 struct Word {
@@ -140,24 +162,6 @@ std::set<std::int64_t> runs_that_changed(const json& history) {
   return runs;
 }
 
-PlanWords::PlanWords(const json& plans) {
-  for (const json& plan : plans)
-    for (const json& step : list_of(plan, "steps"))
-      for (const StepKind kind : kStepKinds)
-        if (const std::string id = text_of(step, std::string(to_string(kind)).c_str()); !id.empty())
-          words_.try_emplace(id, text_of(step, "title"), text_of(step, "why"));
-}
-
-std::string PlanWords::title(const std::string& step) const {
-  const auto found = words_.find(step);
-  return found == words_.end() ? std::string() : found->second.first;
-}
-
-std::string PlanWords::why(const std::string& step) const {
-  const auto found = words_.find(step);
-  return found == words_.end() ? std::string() : found->second.second;
-}
-
 /// Keys `runs`, `changes`, `events` and `looks` of a report, from a history. Boots are numbered, the oldest is 1.
 /// Runs without changes, as at every boot, are counted in `looks`; the newest run is always included.
 json timeline_of(const json& history, const PlanWords& words) {
@@ -185,8 +189,6 @@ json timeline_of(const json& history, const PlanWords& words) {
           {"events", std::move(events)},
           {"looks", runs - std::min(runs, told.size())}};
 }
-
-using nlohmann::json;
 
 struct Headline {
   const char* state;  ///< state of a run, or result of an idle one
@@ -267,16 +269,12 @@ json verdict_of_diagnosis(const Sources& sources) {
 
 /// Actions of the operator: those of the diagnosis, or the next one of each step that stopped the run.
 json actions_of(const Sources& sources, bool ran) {
-  json actions = json::array();
-  for (const json& step : ran ? list_of(sources.status, "steps") : sources.actions) {
-    const std::string status = text_of(step, "status");
-    if (ran && status != "blocked" && status != "failed") continue;
-    json action = {{"step", text_of(step, ran ? "id" : "step")},
-                   {"seen", text_of(step, ran ? "summary" : "seen")},
-                   {"next", text_of(step, "next")}};
-    if (action["next"] != "") actions.push_back(std::move(action));
-  }
-  return actions;
+  std::vector<OperatorAction> actions = ran ? std::vector<OperatorAction>() : sources.actions;
+  for (const json& step : list_of(sources.status, "steps"))
+    if (const std::string status = text_of(step, "status"); ran && (status == "blocked" || status == "failed"))
+      actions.push_back({text_of(step, "id"), text_of(step, "summary"), text_of(step, "next")});
+  std::erase_if(actions, [](const OperatorAction& action) { return action.next.empty(); });
+  return JsonWriter::json(actions);
 }
 
 // ---- causes of a missing proof --------------------------------------------------------------------------------------
@@ -338,28 +336,19 @@ json steps_of(const Sources& sources, const PlanWords& words) {
 
 /// Files, packages and cost of the changes in place, added to `changes`; those of older runs as changes of their own.
 void add_in_place(json& changes, const Sources& sources, const PlanWords& words) {
-  for (json& change : changes)
-    change.update({{"run", 0},
-                   {"summary", ""},
-                   {"cost", ""},
-                   {"reboot", false},
-                   {"files", json::array()},
-                   {"packages", json::array()}});
-  for (const json& kept : sources.in_place) {
-    const std::string step = text_of(kept, "step");
+  for (json& change : changes) {
+    const std::string step = text_of(change, "step");
+    change.update(JsonWriter::json(ChangeInPlace{.step = step}));
+  }
+  for (const ChangeInPlace& kept : sources.in_place) {
     auto change = std::ranges::find_if(changes, [&](const json& one) {
-      return text_of(one, "step") == step && text_of(one, "status") != "reverted" && one["run"] == 0;
+      return text_of(one, "step") == kept.step && text_of(one, "status") != "reverted" && one["run"] == 0;
     });
     if (change == changes.end()) {
-      changes.push_back({{"step", step}, {"title", words.title(step)}, {"why", words.why(step)}, {"status", "fixed"}});
+      changes.push_back({{"title", words.title(kept.step)}, {"why", words.why(kept.step)}, {"status", "fixed"}});
       change = std::prev(changes.end());
     }
-    change->update({{"run", json_number<std::int64_t>(kept, "run")},
-                    {"summary", text_of(kept, "summary")},
-                    {"cost", text_of(kept, "cost")},
-                    {"reboot", flag_of(kept, "reboot")},
-                    {"files", list_of(kept, "files")},
-                    {"packages", list_of(kept, "packages")}});
+    change->update(JsonWriter::json(kept));
   }
 }
 
@@ -418,7 +407,7 @@ std::string public_evidence(const std::string& source, std::string seen) {
 json report_document(const Sources& sources) {
   const PlanWords words(sources.plans);
   const bool ran = number_of(sources.status, "run").value_or(0) > 0;
-  const json proof = proof_of(sources);
+  const std::optional<ProofPart> proof = proof_of(sources);
   json document = {
       {"schema", kReportSchema},
       {"version", P2PD_VERSION},
@@ -432,10 +421,10 @@ json report_document(const Sources& sources) {
       {"plan", ran ? text_of(sources.status, "plan") : text_of(sources.diagnosis, "plan")},
       {"causes", causes_of(sources, words)},
       {"steps", steps_of(sources, words)},
-      {"proof", proof},
+      {"proof", proof ? json_of(*proof) : json()},
       {"pairs", pairs_with(sources.machine, proof)},
       {"before", before_of(sources.baseline)},
-      {"soak", soak_of(sources.soak)},
+      {"soak", sources.soak ? json_of(*sources.soak) : json()},
       {"numbers", numbers_of(sources, proof)}};
   for (const char* key : {"environment", "gpus", "topology"}) document[key] = list_of(sources.machine, key);
   document.update(timeline_of(sources.history, words));
@@ -462,4 +451,5 @@ void redact(json& document, const Identity& identity) {
   document["redacted"] = true;
 }
 
-}  // namespace p2pd::ctl
+}  // namespace ctl
+}  // namespace p2pd

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Machine of a report: its software and firmware, its GPUs, and the paths between them as a tree.
-#include "report/machine.hpp"
+#include "report/document.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -11,7 +11,6 @@
 #include <sstream>
 
 #include "base/units.hpp"
-#include "machine/hardware/acs_port.hpp"
 #include "machine/hardware/gpus.hpp"
 #include "machine/hardware/nvidia_procfs.hpp"
 #include "machine/hardware/pcie_path.hpp"
@@ -117,12 +116,11 @@ json environment_of(const Host& host, const std::vector<PciDevice>& devices, con
 }
 
 json gpus_of(const Host& host, const std::vector<PciDevice>& devices, const std::vector<std::string>& addresses) {
-  const auto models = gpu_models().value_or(std::vector<GpuModel>());
   const auto told = told_vram_bytes(host);
   json gpus = json::array();
   for (const std::string& address : addresses) {
     const PciDevice& device = *std::ranges::find(devices, address, &PciDevice::address);
-    const auto model = model_of(models, device.id());
+    const auto model = model_of(device.id());
     json gpu = {
         {"address", address},
         {"name", model ? model->name : "unknown model " + device.id()},

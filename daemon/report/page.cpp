@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <initializer_list>
 
-#include "report/fields.hpp"
+#include "base/json_members.hpp"
 #include "screen/print.hpp"
 
 namespace p2pd::ctl {
@@ -62,7 +62,7 @@ std::string table(const char* heading, const std::string& rows) {
 std::string rows_of(const json& matrix) {
   std::string rows;
   const auto value = [&](const char* when, std::size_t from, std::size_t to) {
-    const auto found = number_of(cell_of(field_of(matrix, when), from, to));
+    const auto found = number_of(item_of(item_of(field_of(matrix, when), from), to));
     return found ? fmt::format("{:.2f} {}", *found, text_of(matrix, "unit")) : std::string();
   };
   const std::size_t size = std::max(list_of(matrix, "after").size(), list_of(matrix, "before").size());

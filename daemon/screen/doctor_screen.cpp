@@ -10,8 +10,6 @@
 #include "base/json_members.hpp"
 #include "machine/hardware/peer_groups.hpp"
 #include "screen/preview.hpp"
-#include "screen/print.hpp"
-#include "screen/text.hpp"
 
 namespace p2pd::ctl {
 namespace {
@@ -86,22 +84,17 @@ void print_operator(const PlanPreview& all) {
 
 /// Failing steps that p2pd fixes, what that costs in security, and what is waited for.
 void print_fixes(const PlanPreview& all) {
-  Rows rows;
+  std::vector<const Preview*> failing;
   std::set<std::string> costs, waits;
-  std::size_t left = 0;
   for (const Preview& preview : all.steps) {
-    for (const Change& change : preview.changes.made) costs.insert(change.description.cost);
-    if (preview.blocked() || !preview.standing.is_failing()) continue;
-    if (!preview.obstacle().empty()) waits.insert(preview.obstacle());
-    if (rows.size() == kFixes) {
-      ++left;
-      continue;
-    }
-    rows.push_back({mark_of_planned(), preview.standing.step->id, preview.standing.finding.summary});
+    for (const Change& change : preview.changes) costs.insert(change.description.cost);
+    if (preview.blocked || !preview.standing.is_failing()) continue;
+    if (!preview.obstacle.empty()) waits.insert(preview.obstacle);
+    failing.push_back(&preview);
   }
-  std::size_t width = 0;
-  for (const auto& row : rows) width = std::max(width, row[1].size());
-  for (auto& row : rows) row[2] = shortened(row[2], kScreen - width - 6);
+  const std::size_t left = failing.size() - std::min(failing.size(), kFixes);
+  failing.resize(failing.size() - left);
+  Rows rows = check_rows(failing, all, 1);
   if (left > 0) rows.push_back({mark_of_planned(), "", fmt::format("and {} more", left)});
   print_table(rows);
   costs.erase("");
@@ -151,7 +144,7 @@ void print_alone(const PlanPreview& all) {
 std::string after_proof(const PlanPreview& all) {
   std::vector<std::string> names;
   for (const Preview& preview : all.steps)
-    if (preview.standing.step->kind == StepKind::upkeep && !preview.changes.made.empty())
+    if (preview.standing.step->kind == StepKind::upkeep && !preview.changes.empty())
       names.push_back(preview.standing.step->id);
   return names.empty() ? "changes nothing" : fmt::format("changes only {}", fmt::join(names, ", "));
 }

@@ -10,8 +10,6 @@
 #include <set>
 
 #include "screen/preview.hpp"
-#include "screen/print.hpp"
-#include "screen/text.hpp"
 
 namespace p2pd::ctl {
 namespace {
@@ -19,18 +17,6 @@ namespace {
 constexpr std::size_t kLine = 69;   ///< characters of a row next to its topic
 constexpr std::size_t kNotes = 2;   ///< lines
 constexpr std::size_t kLines = 24;  ///< of a terminal; the prompt has the last one
-
-/// Rows of row_of(), each cut to `lines` lines.
-Rows check_rows(const std::vector<const Preview*>& previews, const PlanPreview& all, std::size_t lines) {
-  std::size_t width = 0;
-  for (const Preview* preview : previews) width = std::max(width, preview->standing.step->id.size());
-  Rows rows;
-  for (const Preview* preview : previews) {
-    rows.push_back(row_of(preview->standing, all.seen));
-    rows.back().back() = shortened(preview->standing.finding.summary, lines * (kScreen - width - 6));
-  }
-  return rows;
-}
 
 /// Blocked steps by obstruction, with the next action of the operator.
 Rows blocked_rows(const PlanPreview& all) {
@@ -51,9 +37,9 @@ Rows open_rows(const PlanPreview& all) {
   for (const Preview& preview : all.steps) {
     const bool excused = all.outlook == Outlook::provable && preview.standing.step->kind == StepKind::gate;
     if (!preview.standing.is_failing() || all.outlook == Outlook::ready) continue;
-    if (preview.blocked() && !excused) continue;
+    if (preview.blocked && !excused) continue;
     open.push_back(&preview);
-    if (!preview.blocked() && !preview.obstacle().empty()) obstacles.insert(preview.obstacle());
+    if (!preview.blocked && !preview.obstacle.empty()) obstacles.insert(preview.obstacle);
   }
   Rows rows = check_rows(open, all, open.size() <= 2 && !all.blocked ? 2 : 1);
   for (const std::string& obstacle : obstacles)
@@ -79,65 +65,56 @@ bool follows_the_proof(const PlanPreview& all, const Preview& preview) {
   return all.outlook == Outlook::provable && preview.standing.step->kind == StepKind::upkeep;
 }
 
-/// Changes by topic, in the order of the first change of each.
-class Changed {
- public:
-  explicit Changed(const PlanPreview& all) {
-    for (const Preview& preview : all.steps)
-      for (const Change& change : preview.changes.made)
-        if (!follows_the_proof(all, preview))
-          add(change, *all.registry.action(change.step->fix), all.reboots_for(preview, change));
-  }
+void add_once(std::vector<std::string>& texts, const std::string& text) {
+  if (!text.empty() && std::ranges::find(texts, text) == texts.end()) texts.push_back(text);
+}
 
-  Rows rows() const {
-    Rows rows;
-    for (const Topic& topic : topics_)
-      rows.push_back({topic.name, joined(topic.summaries) + (topic.reboot ? paint(Colour::yellow, " (reboot)") : "")});
-    if (!files_.empty()) rows.push_back({"files", files()});
-    for (const std::string& cost : costs_)
-      rows.push_back({paint(Colour::yellow, "security"), shortened(cost, 2 * kLine)});
-    const std::size_t shown = notes_.size() <= kNotes ? notes_.size() : kNotes - 1;
-    for (std::size_t i = 0; i < shown; ++i) rows.push_back({"note", shortened(notes_[i], 2 * kLine)});
-    if (shown < notes_.size()) rows.push_back({"", fmt::format("{} more: p2pctl plan --diff", notes_.size() - shown)});
-    return rows;
-  }
+/// "3 in /etc, 1 in /boot"
+std::string counted(const std::set<std::string>& files) {
+  std::map<std::string, int> counts;
+  for (const std::string& path : files) ++counts[path.substr(0, path.find('/', 1))];
+  std::string text;
+  for (const auto& [directory, count] : counts)
+    text += fmt::format("{}{} in {}", text.empty() ? "" : ", ", count, directory);
+  return text;
+}
 
- private:
-  struct Topic {
-    std::string name;
-    std::vector<std::string> summaries;
-    bool reboot = false;
-  };
-
-  static void add_once(std::vector<std::string>& texts, const std::string& text) {
-    if (!text.empty() && std::ranges::find(texts, text) == texts.end()) texts.push_back(text);
-  }
-
-  void add(const Change& change, const Action& action, bool reboot) {
-    const std::string name(action.topic.empty() ? action.id : action.topic);
-    auto topic = std::ranges::find(topics_, name, &Topic::name);
-    if (topic == topics_.end()) topic = topics_.insert(topic, {name, {}, false});
-    add_once(topic->summaries, shortened(change.description.summary, 3 * kLine));
-    topic->reboot = topic->reboot || reboot;
-    for (const Description::File& file : change.description.files) files_.insert(file.path);
-    for (const std::string& note : change.description.notes) add_once(notes_, note);
-    add_once(costs_, change.description.cost);
-  }
-
-  /// "3 in /etc, 1 in /boot"
-  std::string files() const {
-    std::map<std::string, int> counts;
-    for (const std::string& path : files_) ++counts[path.substr(0, path.find('/', 1))];
-    std::string text;
-    for (const auto& [directory, count] : counts)
-      text += fmt::format("{}{} in {}", text.empty() ? "" : ", ", count, directory);
-    return text;
-  }
-
-  std::vector<Topic> topics_;
-  std::set<std::string> files_;
-  std::vector<std::string> costs_, notes_;
+/// Changes of one topic.
+struct Topic {
+  std::string name;
+  std::vector<std::string> summaries = {};
+  bool reboot = false;
 };
+
+/// Changes by topic, in the order of the first change of each.
+Rows topic_rows(const PlanPreview& all) {
+  std::vector<Topic> topics;
+  std::set<std::string> files;
+  std::vector<std::string> costs, notes;
+  for (const Preview& preview : all.steps) {
+    for (const Change& change : preview.changes) {
+      if (follows_the_proof(all, preview)) continue;
+      const Action& action = *all.registry.action(change.step->fix);
+      const std::string name(action.topic.empty() ? action.id : action.topic);
+      auto topic = std::ranges::find(topics, name, &Topic::name);
+      if (topic == topics.end()) topic = topics.insert(topic, {name});
+      add_once(topic->summaries, shortened(change.description.summary, 3 * kLine));
+      topic->reboot |= all.reboots_for(preview, change);
+      for (const Description::File& file : change.description.files) files.insert(file.path);
+      for (const std::string& note : change.description.notes) add_once(notes, note);
+      add_once(costs, change.description.cost);
+    }
+  }
+  Rows rows;
+  for (const Topic& topic : topics)
+    rows.push_back({topic.name, joined(topic.summaries) + (topic.reboot ? paint(Colour::yellow, " (reboot)") : "")});
+  if (!files.empty()) rows.push_back({"files", counted(files)});
+  for (const std::string& cost : costs) rows.push_back({paint(Colour::yellow, "security"), shortened(cost, 2 * kLine)});
+  const std::size_t shown = notes.size() <= kNotes ? notes.size() : kNotes - 1;
+  for (std::size_t i = 0; i < shown; ++i) rows.push_back({"note", shortened(notes[i], 2 * kLine)});
+  if (shown < notes.size()) rows.push_back({"", fmt::format("{} more: p2pctl plan --diff", notes.size() - shown)});
+  return rows;
+}
 
 /// "; then you: bar1-room: Update the vBIOS ...", "; then fix driver", or nothing.
 std::string then_text(const Otherwise& otherwise) {
@@ -149,7 +126,7 @@ std::string then_text(const Otherwise& otherwise) {
 Rows fallback_rows(const PlanPreview& all, const std::string& first) {
   Rows rows;
   for (const Preview& preview : all.steps)
-    if (const Step& step = *preview.standing.step; step.first && !preview.changes.made.empty()) {
+    if (const Step& step = *preview.standing.step; step.first && !preview.changes.empty()) {
       const Otherwise then = if_the_proof_fails(all, &step);
       rows.push_back({paint(Colour::blue, "fallback"),
                       fmt::format("if the proof fails: undo {}{}", step.id,
@@ -157,11 +134,9 @@ Rows fallback_rows(const PlanPreview& all, const std::string& first) {
     }
   for (const Step& step : all.plan.steps) {
     if (step.kind != StepKind::alternative || step.tried != Tried::no) continue;
-    const auto now = all.registry.probe(step.check)->check(all.host, step.with);
-    if (now && now->holds()) continue;
-    const Action* const action = all.registry.action(step.fix);
+    if (finding_of(step, all.registry, all.host).holds()) continue;
     const std::string told =
-        action == nullptr ? "" : action->describe(all.host, step.with).value_or(Description()).summary;
+        all.registry.action(step.fix)->describe(all.host, step.with).value_or(Description()).summary;
     rows.push_back({paint(Colour::blue, "fallback"),
                     "if the proof fails: " + shortened(told.empty() ? step.title : told, 2 * kLine)});
   }
@@ -173,7 +148,7 @@ Rows later_rows(const PlanPreview& all) {
   std::vector<std::string> checked, failing, changes;
   for (const Preview& preview : all.steps) {
     const Step& step = *preview.standing.step;
-    if (!preview.changes.made.empty() || preview.standing.kind != Standing::Kind::waits ||
+    if (!preview.changes.empty() || preview.standing.kind != Standing::Kind::waits ||
         preview.standing.finding.verdict != Verdict::fail || !step.is_fixable())
       continue;
     if (!step.fix.empty()) {
@@ -182,8 +157,7 @@ Rows later_rows(const PlanPreview& all) {
     }
     const std::vector<std::string> more = if_it_still_fails(all, step).changes;
     if (!more.empty()) failing.push_back(step.id);
-    std::ranges::copy_if(more, std::back_inserter(changes),
-                         [&](const std::string& one) { return std::ranges::count(changes, one) == 0; });
+    for (const std::string& change : more) add_once(changes, change);
   }
   Rows rows;
   if (!checked.empty())
@@ -204,17 +178,17 @@ std::string heading(const PlanPreview& all, const std::string& first) {
   if (all.outlook == Outlook::limited) proof = "P2P is proven for less than the plan wants; ";
   if (!all.changes) return proof.empty() ? "Nothing to do." : proof + "nothing to change.";
   if (all.outlook != Outlook::provable) return proof + "p2pctl apply will";
-  if (Changed(all).rows().empty()) return proof + "it changes nothing before.";
+  if (topic_rows(all).empty()) return proof + "it changes nothing before.";
   return proof + (first.empty() ? "only if that fails, it will" : "if that fails: you, then p2pd:");
 }
 
 Rows change_rows(const PlanPreview& all, const std::string& first) {
-  Rows rows = Changed(all).rows();
-  if (const auto ended = ends(all.seen); !ended.empty())
-    rows.push_back({paint(Colour::yellow, "ends"), shortened(fmt::format("{}", fmt::join(ended, ", ")), 2 * kLine)});
+  Rows rows = topic_rows(all);
+  if (!all.ends.empty())
+    rows.push_back({paint(Colour::yellow, "ends"), shortened(fmt::format("{}", fmt::join(all.ends, ", ")), 2 * kLine)});
   if (all.changes) std::ranges::move(later_rows(all), std::back_inserter(rows));
   for (const Preview& preview : all.steps)
-    for (const Change& change : preview.changes.made)
+    for (const Change& change : preview.changes)
       if (follows_the_proof(all, preview))
         rows.push_back(
             {"after", shortened(fmt::format("where the proof passes: {}", change.description.summary), kLine)});

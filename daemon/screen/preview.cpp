@@ -2,74 +2,86 @@
 #include "screen/preview.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <functional>
+#include <set>
 
 #include "base/image_runner.hpp"
-#include "plan/alone_gpus.hpp"
+#include "machine/driver/machine.hpp"
+#include "machine/hardware/pci.hpp"
+#include "machine/hardware/peer_groups.hpp"
+#include "machine/modules/toolchain.hpp"
 #include "plan/config.hpp"
+#include "plan/resolve.hpp"
 #include "screen/print.hpp"
 
 namespace p2pd::ctl {
 
-Changes ChangeTeller::tell(const Standing& standing) {
-  Changes changes;
-  if (standing.kind == Standing::Kind::waits) tell_later(standing, changes);
-  if (standing.kind != Standing::Kind::fixable && standing.kind != Standing::Kind::busy) return changes;
-  tell_needs(*standing.step, changes);
-  if (!standing.step->fix.empty()) tell_fix(*standing.step, changes);
-  return changes;
-}
-
-void ChangeTeller::tell_needs(const Step& step, Changes& changes) {
-  for (const std::string& name : step.needs) {
-    const Step& need = *plan_.step(name);
-    const auto found = seen_.needs.find(name);
-    if (found == seen_.needs.end() || found->second.holds() || need.fix.empty() || !told_.insert(name).second) continue;
-    tell_needs(need, changes);
-    tell_fix(need, changes);
-  }
-}
-
-/// Describes the fix of a failing step that waits for another step, as far as possible before that one is fixed.
-void ChangeTeller::tell_later(const Standing& standing, Changes& changes) const {
-  const Step& step = *standing.step;
-  const std::function<bool(const std::string&)> settles = [&](const std::string& name) {  // by the same check
-    const Step& earlier = *plan_.step(name);
-    return (earlier.check == step.check && !earlier.fix.empty()) || std::ranges::any_of(earlier.after, settles);
-  };
-  if (standing.finding.verdict != Verdict::fail || step.fix.empty() || std::ranges::any_of(step.after, settles)) return;
-  auto told = registry_.action(step.fix)->describe(host_, step.with);
-  if (told && !(told->files.empty() && told->commands.empty())) changes.made.push_back({&step, *std::move(told)});
-}
-
-void ChangeTeller::tell_fix(const Step& step, Changes& changes) const {
-  Result<Description> told = registry_.action(step.fix)->describe(host_, step.with);
-  if (!told && is_not_run(told.error())) {
-    told.emplace();
-    told->summary = "not known for an image before it boots";
-  }
-  if (told) {
-    changes.made.push_back({&step, *std::move(told)});
-  } else if (changes.obstacle.empty()) {
-    changes.obstacle = told.error().message;
-    changes.next = told.error().next;
-  }
-}
-
-std::vector<std::string> ends(const Assessment& seen) {
-  std::vector<std::string> all;
-  for (const auto& [name, finding] : seen.needs)
-    for (const nlohmann::json& one : finding.facts.value("ends", nlohmann::json::array())) all.push_back(one);
-  return all;
-}
-
 namespace {
 
-Effect effect_of(const Step& step, const Registry& registry) {
-  return step.fix.empty() ? Effect::live : registry.action(step.fix)->effect;
-}
+/// Describes the changes of a plan, each once, at the first step that needs it.
+class ChangeTeller {
+ public:
+  ChangeTeller(const Plan& plan, const Registry& registry, const Host& host, const Assessment& seen)
+      : plan_(plan), registry_(registry), host_(host), seen_(seen) {}
+
+  Preview tell(const Standing& standing) {
+    Preview told{standing};
+    if (standing.kind == Standing::Kind::waits) tell_later(told);
+    if (standing.kind != Standing::Kind::fixable && standing.kind != Standing::Kind::busy) return told;
+    tell_needs(*standing.step, told);
+    if (!standing.step->fix.empty()) tell_fix(*standing.step, told);
+    return told;
+  }
+
+ private:
+  void tell_needs(const Step& step, Preview& told) {
+    for (const std::string& name : step.needs) {
+      const Step& need = *plan_.step(name);
+      const auto found = seen_.needs.find(name);
+      if (found == seen_.needs.end() || found->second.holds() || need.fix.empty() || !told_.insert(name).second)
+        continue;
+      tell_needs(need, told);
+      tell_fix(need, told);
+    }
+  }
+
+  /// Describes the fix of a failing step that waits for another step, as far as possible before that one is fixed.
+  void tell_later(Preview& told) const {
+    const Step& step = *told.standing.step;
+    const std::function<bool(const std::string&)> settles = [&](const std::string& name) {  // by the same check
+      const Step& earlier = *plan_.step(name);
+      return (earlier.check == step.check && !earlier.fix.empty()) || std::ranges::any_of(earlier.after, settles);
+    };
+    const bool fails = told.standing.finding.verdict == Verdict::fail;
+    if (!fails || step.fix.empty() || std::ranges::any_of(step.after, settles)) return;
+    auto change = registry_.action(step.fix)->describe(host_, step.with);
+    if (change && !(change->files.empty() && change->commands.empty()))
+      told.changes.push_back({&step, *std::move(change)});
+  }
+
+  void tell_fix(const Step& step, Preview& told) const {
+    Result<Description> change = registry_.action(step.fix)->describe(host_, step.with);
+    if (!change && is_not_run(change.error())) {
+      change.emplace();
+      change->summary = "not known for an image before it boots";
+    }
+    if (change) {
+      told.changes.push_back({&step, *std::move(change)});
+    } else if (!std::exchange(told.blocked, true)) {
+      told.obstacle = change.error().message;
+      if (!change.error().next.empty()) told.next = change.error().next;
+    }
+  }
+
+  const Plan& plan_;
+  const Registry& registry_;
+  const Host& host_;
+  const Assessment& seen_;
+  std::set<std::string> told_;
+};
 
 Otherwise otherwise_of(const PlanPreview& all, const Plan& plan, const Host& host, const Assessment& seen) {
   Otherwise then;
@@ -84,7 +96,7 @@ Otherwise otherwise_of(const PlanPreview& all, const Plan& plan, const Host& hos
     const bool fixed = now != all.seen.steps.end() && now->is_failing() && all.outlook == Outlook::fixable;
     if (s.kind != Standing::Kind::fixable || !s.step->is_gate() || fixed) continue;
     then.steps.push_back(s.step->id);
-    for (const Change& change : teller.tell(s).made) then.changes.push_back(change.description.summary);
+    for (const Change& change : teller.tell(s).changes) then.changes.push_back(change.description.summary);
   }
   return then;
 }
@@ -112,33 +124,34 @@ Otherwise if_it_still_fails(const PlanPreview& all, const Step& step) {
     Finding held;
     held.verdict = Verdict::pass;
     if (one.id != step.id && now != all.seen.steps.end() && now->finding.verdict == Verdict::fail) return held;
-    const Result<Finding> finding = all.registry.probe(one.check)->check(all.host, one.with);
-    return finding ? *finding : unknown(finding.error());
+    return finding_of(one, all.registry, all.host);
   });
   Otherwise then = otherwise_of(all, all.plan, all.host, seen);
   for (const Preview& preview : all.steps)  // what is changed in any case
-    for (const Change& change : preview.changes.made) std::erase(then.changes, change.description.summary);
+    for (const Change& change : preview.changes) std::erase(then.changes, change.description.summary);
   return then;
 }
 
-bool PlanPreview::reboots_for(const Preview& preview, const Change& change) const {
-  return change.step == preview.standing.step && effect_of(*change.step, registry) == Effect::reboot;
-}
-
-PlanPreview preview_of(const Plan& plan, const Registry& registry, const Host& host, const Assessment& seen) {
-  PlanPreview all{plan, registry, host, seen, {}, seen.outlook()};
+PlanPreview::PlanPreview(Plan of, const Registry& words, const Host& machine)
+    : plan(std::move(of)), registry(words), host(machine), seen(assess(plan, registry, host)), outlook(seen.outlook()) {
   ChangeTeller teller(plan, registry, host, seen);
   for (const Standing& s : seen.steps) {
-    const bool needless = all.outlook == Outlook::ready && s.step->kind != StepKind::upkeep;
-    all.steps.push_back({s, needless ? Changes{} : teller.tell(s)});
+    const bool needless = outlook == Outlook::ready && s.step->kind != StepKind::upkeep;
+    steps.push_back(needless ? Preview{s} : teller.tell(s));
   }
-  for (const Preview& preview : all.steps)
-    for (const Change& change : preview.changes.made) all.time += change.description.time;
-  all.changes = std::ranges::any_of(all.steps, [](const Preview& p) { return !p.changes.made.empty(); });
-  all.blocked = all.outlook == Outlook::person || all.outlook == Outlook::impossible ||
-                (all.outlook == Outlook::fixable && std::ranges::any_of(all.steps, &Preview::blocked));
-  all.reboots = all.outlook == Outlook::ready ? Reboots{} : seen.reboots(registry);
-  return all;
+  for (const auto& [name, finding] : seen.needs)
+    for (const nlohmann::json& one : finding.facts.value("ends", nlohmann::json::array())) ends.push_back(one);
+  for (const Preview& preview : steps)
+    for (const Change& change : preview.changes) time += change.description.time;
+  changes = std::ranges::any_of(steps, [](const Preview& p) { return !p.changes.empty(); });
+  blocked = outlook == Outlook::person || outlook == Outlook::impossible ||
+            (outlook == Outlook::fixable && std::ranges::any_of(steps, &Preview::blocked));
+  if (outlook != Outlook::ready) reboots = seen.reboots(registry);
+}
+
+bool PlanPreview::reboots_for(const Preview& preview, const Change& change) const {
+  const Step& step = *change.step;
+  return &step == preview.standing.step && !step.fix.empty() && registry.action(step.fix)->effect == Effect::reboot;
 }
 
 std::string apply_command(const Plan& plan) {
@@ -151,9 +164,9 @@ std::vector<Obstruction> obstructions(const PlanPreview& all) {
   std::vector<Obstruction> found;
   for (const Preview& preview : all.steps) {
     const bool open = all.outlook == Outlook::impossible && preview.standing.finding.verdict == Verdict::unknown;
-    if (!preview.blocked() || open) continue;
-    auto same = std::ranges::find(found, preview.next(), &Obstruction::next);
-    if (same == found.end()) same = found.insert(same, {{}, preview.obstacle(), preview.next()});
+    if (!preview.blocked || open) continue;
+    auto same = std::ranges::find(found, preview.next, &Obstruction::next);
+    if (same == found.end()) same = found.insert(same, {{}, preview.obstacle, preview.next});
     same->steps.push_back(&preview);
   }
   return found;
@@ -181,6 +194,27 @@ std::vector<std::string> row_of(const Standing& s, const Assessment& seen) {
   const bool planned =
       s.kind == Standing::Kind::fixable || s.kind == Standing::Kind::busy || s.kind == Standing::Kind::pending;
   return {planned ? mark_of_planned() : mark(s.finding.verdict), s.step->id, summary};
+}
+
+Rows check_rows(std::span<const Preview* const> previews, const PlanPreview& all, std::size_t lines) {
+  std::size_t width = 0;
+  for (const Preview* preview : previews) width = std::max(width, preview->standing.step->id.size());
+  Rows rows;
+  for (const Preview* preview : previews) {
+    rows.push_back(row_of(preview->standing, all.seen));
+    rows.back().back() = shortened(preview->standing.finding.summary, lines * (kScreen - width - 6));
+  }
+  return rows;
+}
+
+std::string machine_text(const Host& host) {
+  const std::vector<PciDevice> devices = pci_devices(host).value_or(std::vector<PciDevice>());
+  std::vector<std::string> parts;
+  if (std::string gpus = groups_text(devices); !gpus.empty()) parts.push_back(std::move(gpus));
+  if (const std::string system = distribution(host).text(); !system.empty()) parts.push_back(system);
+  if (const auto kernel = host.line("/proc/sys/kernel/osrelease")) parts.push_back("Linux " + *kernel);
+  if (const auto driver = host.line(kLoadedDriver)) parts.push_back("driver " + *driver);
+  return shortened(fmt::format("{}", fmt::join(parts, "; ")), 2 * kScreen);
 }
 
 }  // namespace p2pd::ctl

@@ -2,12 +2,13 @@
 #pragma once
 
 #include <chrono>
-#include <set>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "base/action.hpp"
 #include "plan/assess.hpp"
+#include "screen/print.hpp"
 
 namespace p2pd::ctl {
 
@@ -17,64 +18,38 @@ struct Change {
   Description description;
 };
 
-/// Changes that apply would make for one step that does not hold.
-struct Changes {
-  std::vector<Change> made;  ///< in order
-  std::string obstacle;      ///< reason why one of them cannot be described, and so not made; empty: none
-  std::string next;
-};
-
-/// Describes the changes of a plan, each once, at the first step that needs it.
-class ChangeTeller {
- public:
-  ChangeTeller(const Plan& plan, const Registry& registry, const Host& host, const Assessment& seen)
-      : plan_(plan), registry_(registry), host_(host), seen_(seen) {}
-  Changes tell(const Standing& standing);
-
- private:
-  void tell_needs(const Step& step, Changes& changes);
-  void tell_later(const Standing& standing, Changes& changes) const;
-  void tell_fix(const Step& step, Changes& changes) const;
-
-  const Plan& plan_;
-  const Registry& registry_;
-  const Host& host_;
-  const Assessment& seen_;
-  std::set<std::string> told_;
-};
-
-/// Services and sessions that the fixes or the restart end, from the checked requirements.
-std::vector<std::string> ends(const Assessment& seen);
-
 /// State of a step with the changes that apply would make.
 struct Preview {
   const Standing& standing;
-  Changes changes;
-  bool blocked() const { return standing.kind == Standing::Kind::blocked || !changes.obstacle.empty(); }
-  const std::string& obstacle() const { return changes.obstacle.empty() ? standing.obstacle : changes.obstacle; }
-  const std::string& next() const { return changes.next.empty() ? standing.next : changes.next; }
+  std::vector<Change> changes = {};          ///< in order
+  std::string obstacle = standing.obstacle;  ///< of the step, or of a change that cannot be described, and so not made
+  std::string next = standing.next;
+  bool blocked = standing.kind == Standing::Kind::blocked;
+
   /// True if p2pd fixes the step as soon as something else is out of the way.
-  bool fixed_later() const { return blocked() && !obstacle().empty() && standing.step->is_fixable(); }
+  bool fixed_later() const { return blocked && !obstacle.empty() && standing.step->is_fixable(); }
 };
 
-/// Preview of a whole plan. Refers to the objects that it was made from.
+/// Preview of a whole plan for a host, which must outlive it.
 struct PlanPreview {
-  const Plan& plan;
-  const Registry& registry;
-  const Host& host;
-  const Assessment& seen;
-  std::vector<Preview> steps;  ///< in the plan's order
-  Outlook outlook = Outlook::ready;
-  bool changes = false;          ///< apply would change something
-  bool blocked = false;          ///< nothing is changed before the operator has acted
-  Reboots reboots{};             ///< expected
-  std::chrono::minutes time{0};  ///< estimate of the changes, without downloads and reboots
+  PlanPreview(Plan plan, const Registry& registry, const Host& host);
+  PlanPreview(PlanPreview&&) = default;
 
   /// True if the change takes effect with a reboot.
   bool reboots_for(const Preview& preview, const Change& change) const;
-};
 
-PlanPreview preview_of(const Plan& plan, const Registry& registry, const Host& host, const Assessment& seen);
+  Plan plan;
+  Registry registry;
+  const Host& host;
+  Assessment seen;
+  Outlook outlook;
+  std::vector<Preview> steps = {};     ///< in the plan's order
+  std::vector<std::string> ends = {};  ///< services and sessions that the fixes or the restart end, by the requirements
+  bool changes = false;                ///< apply would change something
+  bool blocked = false;                ///< nothing is changed before the operator has acted
+  Reboots reboots{};                   ///< expected
+  std::chrono::minutes time{0};        ///< estimate of the changes, without downloads and reboots
+};
 
 /// What apply does where something that it hopes for does not come true.
 struct Otherwise {
@@ -104,6 +79,11 @@ std::vector<Obstruction> obstructions(const PlanPreview& all);
 
 /// Step of `seen` as a row of a table: its mark, its name, its finding.
 std::vector<std::string> row_of(const Standing& standing, const Assessment& seen);
+/// Rows of row_of(), with each summary cut to `lines` lines.
+Rows check_rows(std::span<const Preview* const> previews, const PlanPreview& all, std::size_t lines);
+
+/// "2 x GeForce RTX 4090; Ubuntu 24.04; Linux 6.14.0-37-generic; driver 580.95.05", at most two lines.
+std::string machine_text(const Host& host);
 
 /// Prints "p2pctl doctor": the verdict, what the operator must do, what p2pd does, and the next command. Fits a
 /// terminal of 24 lines.

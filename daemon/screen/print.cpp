@@ -10,7 +10,6 @@
 #include <sstream>
 
 #include "base/command.hpp"
-#include "screen/text.hpp"
 
 namespace p2pd::ctl {
 namespace {
@@ -29,17 +28,49 @@ std::size_t terminal_width() {
   return 10'000;  // not a terminal: the reader wraps lines
 }
 
-/// Columns of `text`: UTF-8 continuation bytes and colour sequences take none.
-std::size_t columns(std::string_view text) {
-  std::size_t count = 0;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    if (text[i] == '\x1b') {
-      i = text.find('m', i);
-      if (i == std::string_view::npos) break;
-    } else if ((static_cast<unsigned char>(text[i]) & 0xc0) != 0x80) {
-      ++count;
+constexpr std::string_view kCodes[] = {"0", "1", "2", "31", "32", "33", "34"};  ///< codes of Colour
+
+/// Number of bytes at the start of `text` that act on a terminal: a control character, or one that changes the writing
+/// direction.
+std::size_t acting(std::string_view text) {
+  const auto first = static_cast<unsigned char>(text.front());
+  if ((first < 0x20 && first != '\n' && first != '\t') || first == 0x7f) return 1;
+  if (first == 0xc2 && text.size() > 1 && static_cast<unsigned char>(text[1]) < 0xa0) return 2;  // U+0080 to U+009F
+  for (const std::string_view mark : {"\u200e", "\u200f", "\u061c", "\u202a", "\u202b", "\u202c", "\u202d", "\u202e",
+                                      "\u2066", "\u2067", "\u2068", "\u2069"})
+    if (text.starts_with(mark)) return mark.size();
+  return 0;
+}
+
+/// Part of a text that is shown as a whole: a colour of paint(), or a character of UTF-8.
+struct Glyph {
+  std::string_view bytes;
+  bool acts = false;        ///< on a terminal, and is no colour of ours
+  std::size_t columns = 1;  ///< 0: a colour
+};
+
+std::vector<Glyph> glyphs(std::string_view text) {
+  std::vector<Glyph> found;
+  for (; !text.empty(); text.remove_prefix(found.back().bytes.size())) {
+    const auto colour = std::ranges::find_if(kCodes, [&](std::string_view code) {
+      return text.front() == '\x1b' && text.starts_with(fmt::format("\x1b[{}m", code));
+    });
+    if (colour != std::end(kCodes)) {
+      found.push_back({text.substr(0, colour->size() + 3), false, 0});
+    } else if (const std::size_t acts = acting(text); acts > 0) {
+      found.push_back({text.substr(0, acts), true});
+    } else {
+      std::size_t size = 1;
+      while (size < text.size() && (static_cast<unsigned char>(text[size]) & 0xc0) == 0x80) ++size;
+      found.push_back({text.substr(0, size)});
     }
   }
+  return found;
+}
+
+std::size_t columns(std::string_view text) {
+  std::size_t count = 0;
+  for (const Glyph& glyph : glyphs(text)) count += glyph.columns;
   return count;
 }
 
@@ -47,15 +78,8 @@ std::size_t columns(std::string_view text) {
 std::string cut(const std::string& text, std::size_t width) {
   std::string out;
   std::size_t at = 0;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    if (const std::size_t end = text[i] == '\x1b' ? text.find('m', i) : std::string::npos; end != std::string::npos) {
-      out += text.substr(i, end + 1 - i);
-      i = end;
-      continue;
-    }
-    at += (static_cast<unsigned char>(text[i]) & 0xc0) != 0x80 ? 1 : 0;
-    if (at <= width) out += text[i];
-  }
+  for (const Glyph& glyph : glyphs(text))
+    if ((at += glyph.columns) <= width || glyph.columns == 0) out += glyph.bytes;
   return out;
 }
 
@@ -100,25 +124,33 @@ std::string laid_out(const std::vector<std::string>& row, const std::vector<std:
   return line + (row.empty() ? "" : wrap(row.back(), indent, std::max(terminal_width(), indent + kNarrowest)));
 }
 
-constexpr std::string_view kCodes[] = {"0", "1", "2", "31", "32", "33", "34"};  ///< codes of Colour
+constexpr std::size_t kLongest = 52;  ///< for a word: a kernel argument lists ports
 
-/// Number of bytes at the start of `text` that act on a terminal: a control character, or one that changes the writing
-/// direction.
-std::size_t acting(std::string_view text) {
-  const auto first = static_cast<unsigned char>(text.front());
-  if ((first < 0x20 && first != '\n' && first != '\t') || first == 0x7f) return 1;
-  if (first == 0xc2 && text.size() > 1 && static_cast<unsigned char>(text[1]) < 0xa0) return 2;  // U+0080 to U+009F
-  for (const std::string_view mark : {"\u200e", "\u200f", "\u061c", "\u202a", "\u202b", "\u202c", "\u202d", "\u202e",
-                                      "\u2066", "\u2067", "\u2068", "\u2069"})
-    if (text.starts_with(mark)) return mark.size();
-  return 0;
+std::string without_parentheses(const std::string& text) {
+  std::string out;
+  int depth = 0;
+  for (const char c : text) {
+    if (c == '(' && depth++ == 0 && out.ends_with(' ')) out.pop_back();
+    if (depth == 0) out += c;
+    if (c == ')' && depth > 0) --depth;
+  }
+  return out;
 }
 
-/// Number of bytes of a colour of paint() at the start of `text`; 0: none.
-std::size_t colour_at(std::string_view text) {
-  for (const std::string_view code : kCodes)
-    if (text.starts_with(fmt::format("\x1b[{}m", code))) return code.size() + 3;
-  return 0;
+/// Position at which to cut `word`: after the last list item that fits, and never within a UTF-8 character.
+std::size_t end_of(const std::string& word) {
+  if (const std::size_t item = word.find_last_of(";,", kLongest); item != std::string::npos) return item + 1;
+  std::size_t end = kLongest;
+  while (end > 0 && (static_cast<unsigned char>(word[end]) & 0xc0) == 0x80) --end;
+  return end;
+}
+
+std::string shortened_words(const std::string& text) {
+  std::istringstream words(text);
+  std::string out;
+  for (std::string word; words >> word; out += (out.empty() ? "" : " ") + word)
+    if (word.size() > kLongest) word = word.substr(0, end_of(word)) + "…";
+  return out;
 }
 
 }  // namespace
@@ -130,16 +162,21 @@ std::string paint(Colour colour, std::string_view text) {
 
 std::string harmless(std::string_view text) {
   std::string out;
-  while (!text.empty()) {
-    const std::size_t acts = acting(text), colour = acts > 0 ? colour_at(text) : 0;
-    const std::size_t taken = std::max({acts, colour, std::size_t{1}});
-    out += acts > 0 && colour == 0 ? "?" : text.substr(0, taken);
-    text.remove_prefix(taken);
-  }
+  for (const Glyph& glyph : glyphs(text)) out += glyph.acts ? "?" : glyph.bytes;
   return out;
 }
 
 std::size_t text_width() { return std::min(kScreen, terminal_width() - 2); }
+
+std::string shortened(const std::string& text, std::size_t limit) {
+  std::string out = shortened_words(text);
+  if (out.size() > limit) out = without_parentheses(out);
+  if (out.size() <= limit) return out;
+  std::size_t end = out.rfind("; ", limit - 2);
+  if (end == out.npos) end = out.rfind(": ", limit - 2);
+  if (end == out.npos || end < limit / 2) end = out.rfind(' ', limit - 2);
+  return out.substr(0, end) + " …";
+}
 
 void print_line(const std::string& text) { fmt::print("{}\n", harmless(wrap(text, 0, terminal_width()))); }
 

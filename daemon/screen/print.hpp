@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -9,6 +10,8 @@
 #include "base/json.hpp"
 
 namespace p2pd::ctl {
+
+constexpr std::size_t kScreen = 78;  ///< characters in a line of 80 columns
 
 using Rows = std::vector<std::vector<std::string>>;  ///< of a table
 
@@ -23,6 +26,10 @@ std::string harmless(std::string_view text);
 
 /// Length of a readable line: 78 characters, or the width of the terminal.
 std::size_t text_width();
+
+/// `text` if it has at most `limit` characters; otherwise without the parts in parentheses, then cut, where a clause
+/// ends if possible. Cuts long words.
+std::string shortened(const std::string& text, std::size_t limit);
 
 /// Prints a line, wrapped to the terminal's width.
 void print_line(const std::string& text);

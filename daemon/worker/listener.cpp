@@ -105,9 +105,7 @@ int Listener::serve(Descriptor client) {
 
 int Listener::called(sd_bus_message* call, void* data, sd_bus_error* error) {
   Request request;
-  if (const int code = read_request(call, request, error); code < 0) return code;
-  if (const Result<void> named = require_plan_name(request.plan); !named)
-    return send_answer(call, Failure(named.error()));
+  if (const std::optional<int> refused = read_request(call, request, error)) return *refused;
   auto* listener = static_cast<Listener*>(data);
   listener->calls_.emplace(++listener->last_, MessageRef(call));
   listener->asked_(listener->last_, request);

@@ -84,25 +84,26 @@ void Mailbox::post(Posted request) {
 /// Answers a request during a walk. The last one wins, but after a cancel or revert nothing continues the run.
 Answer Mailbox::take_while_walking(const Request& request) {
   const bool undoing = run_->state == RunState::reverting || undoes(asked_);
-  switch (request.kind) {
-    case Request::Kind::apply:
+  switch (request.event) {
+    case Event::apply:
       if (const std::string& plan = request.plan.empty() ? configured_ : request.plan; undoing || plan != run_->plan)
         return busy(*run_, "apply " + plan, undoing);
       if (!request.reboot && !is_external(*run_)) return busy(*run_, "apply without restarts", undoing);
       asked_.reset();
       break;
-    case Request::Kind::resume:
-    case Request::Kind::retry:
-    case Request::Kind::pause:
-      if (undoing) return busy(*run_, to_string(request.kind), undoing);
-      asked_ = request.kind == Request::Kind::pause ? std::optional(Event::pause) : std::nullopt;
+    case Event::resume:
+    case Event::retry:
+    case Event::pause:
+      if (undoing) return busy(*run_, to_string(request.event), undoing);
+      asked_ = request.event == Event::pause ? std::optional(Event::pause) : std::nullopt;
       break;
-    case Request::Kind::cancel:
-    case Request::Kind::revert:
-      if (run_->state == RunState::reverting && request.kind == Request::Kind::cancel) break;
-      asked_ = event_of(request.kind);
+    case Event::cancel:
+    case Event::revert:
+      if (run_->state == RunState::reverting && request.event == Event::cancel) break;
+      asked_ = request.event;
       if (!undoing) raise(halt_);  // an undo is not interrupted
       break;
+    default: break;
   }
   remember();
   return static_cast<std::uint64_t>(run_->id);

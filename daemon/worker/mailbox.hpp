@@ -10,7 +10,6 @@
 #include "base/descriptor.hpp"
 #include "bus/requests.hpp"
 #include "engine/journal.hpp"
-#include "engine/seams.hpp"
 
 namespace p2pd {
 
@@ -22,7 +21,7 @@ struct Posted : Request {
 /// Requests from the loop to the thread of the walk. An accepted request survives a kill of the worker, in
 /// RUNTIME/asked. During a walk each request is answered at once, and the walk gets the last one between two steps.
 /// Otherwise a request waits until the worker takes it.
-class Mailbox : public Requests {
+class Mailbox {
  public:
   /// `configured`: the plan of an apply without a plan.
   explicit Mailbox(std::string configured = {});
@@ -33,7 +32,7 @@ class Mailbox : public Requests {
   std::optional<Posted> next();  ///< request that waits
 
   // Used by the walk.
-  std::optional<Event> poll() override;
+  std::optional<Event> poll();
   /// Readable when running commands must end, because p2pd stops or undoes their changes.
   int halt_fd() const { return halt_.get(); }
   bool stopping() const;

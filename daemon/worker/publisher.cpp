@@ -35,23 +35,27 @@ void systemctl(const char* verb, const char* unit) {
   if (!done) log::warning("{}", done.error().message);
 }
 
-/// Message id for the state of a run; empty: none.
-std::string_view message_of(const Run& run) {
+/// Entry of the journal about the state of a run; one without a message id is not explained further.
+struct Message {
+  std::string_view id;
+  log::Level level = log::Level::info;
+};
+Message message_of(const Run& run) {
   switch (run.state) {
-    case RunState::blocked: return message_id::kBlocked;
-    case RunState::rebooting: return message_id::kRebooting;
-    case RunState::ready: return message_id::kReady;
-    case RunState::limited: return message_id::kLimited;
-    case RunState::failed: return message_id::kFailed;
-    case RunState::idle:
-      return run.result == "reverted" || run.result == "cancelled" ? message_id::kReverted : std::string_view();
-    default: return {};
+    case RunState::blocked: return {message_id::kBlocked, log::Level::warning};
+    case RunState::rebooting: return {message_id::kRebooting};
+    case RunState::ready: return {message_id::kReady};
+    case RunState::limited: return {message_id::kLimited, log::Level::warning};
+    case RunState::failed: return {message_id::kFailed, log::Level::error};
+    default: return {run.result == "reverted" || run.result == "cancelled" ? message_id::kReverted : ""};
   }
 }
 
-log::Level level_of(RunState state) {
-  if (state == RunState::failed) return log::Level::error;
-  return state == RunState::blocked || state == RunState::limited ? log::Level::warning : log::Level::info;
+/// Writes an entry about a step that has changed, or that a fix has failed to change.
+void tell_step(const std::string& step, std::string reason, std::string next, log::Level level, std::string_view text) {
+  const log::Field id("MESSAGE_ID", std::string(message_id::kStepChanged)), name("P2PD_STEP", step);
+  const log::Field why("P2PD_REASON", std::move(reason)), then("P2PD_NEXT", std::move(next));
+  log::write(level, "{}: {}", step, text);
 }
 
 }  // namespace
@@ -75,13 +79,9 @@ void Publisher::checked(const Step& step, const Finding& finding) {
   known.finding = std::move(now);
   if (finding.holds() && known.status != StepStatus::fixed) known.status = StepStatus::holds;
   if (!finding.holds() && known.status == StepStatus::holds) known.status = StepStatus::waiting;
-  if (news) {
-    const log::Field id("MESSAGE_ID", std::string(message_id::kStepChanged));
-    const log::Field name("P2PD_STEP", step.id);
-    const log::Field reason("P2PD_REASON", finding.summary);
-    const log::Field next("P2PD_NEXT", finding.next);
-    log::info("{}: {}: {}", step.id, to_string(finding.verdict), finding.summary);
-  }
+  if (news)
+    tell_step(step.id, finding.summary, finding.next, log::Level::info,
+              fmt::format("{}: {}", to_string(finding.verdict), finding.summary));
   publish();
 }
 
@@ -97,14 +97,10 @@ void Publisher::fixing(const Step& step) {
 void Publisher::fixed(const Step& step, const StepRecord& known, const Result<void>& result) {
   lock_.reset();
   steps_[step.id] = known;
-  const log::Field id("MESSAGE_ID", std::string(message_id::kStepChanged));
-  const log::Field name("P2PD_STEP", step.id);
-  const log::Field reason("P2PD_REASON", result ? std::string(to_string(known.status)) : result.error().message);
-  const log::Field next("P2PD_NEXT", result ? "" : result.error().next);
   if (result)
-    log::info("{}: fix applied", step.id);
+    tell_step(step.id, std::string(to_string(known.status)), "", log::Level::info, "fix applied");
   else
-    log::error("{}: {}", step.id, result.error().message);
+    tell_step(step.id, result.error().message, result.error().next, log::Level::error, result.error().message);
   begin(step.id, "checking");
   publish();
 }
@@ -149,13 +145,13 @@ void Publisher::run_changed(const Run& run, const Plan&, const std::map<std::str
 }
 
 void Publisher::tell(const Run& run) {
-  const std::string_view message = message_of(run);
+  const Message message = message_of(run);
   const log::Field state("P2PD_STATE", std::string(to_string(run.state)));
   const log::Field reason("P2PD_REASON", run.reason);
   const log::Field next("P2PD_NEXT", next_command(run));
   std::optional<log::Field> id;
-  if (!message.empty()) id.emplace("MESSAGE_ID", std::string(message));
-  log::write(level_of(run.state), "{}{}{}", to_string(run.state), run.reason.empty() ? "" : ": ", run.reason);
+  if (!message.id.empty()) id.emplace("MESSAGE_ID", std::string(message.id));
+  log::write(message.level, "{}{}{}", to_string(run.state), run.reason.empty() ? "" : ": ", run.reason);
   follow_ready_file();
 }
 

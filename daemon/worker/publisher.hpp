@@ -38,8 +38,6 @@ class Publisher : public Observer {
   void error(const std::optional<Error>& error);
   /// Marks the worker as idle.
   void rest();
-  /// True while a walk is not finished.
-  bool walking() const { return told_ && (run_.state == RunState::walking || run_.state == RunState::reverting); }
 
   /// called as soon as the run is known to have begun
   std::function<void(const Run&)> begun;

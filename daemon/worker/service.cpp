@@ -18,7 +18,7 @@
 #include "base/directories.hpp"
 #include "base/log.hpp"
 #include "base/root.hpp"
-#include "engine/worker.hpp"
+#include "engine/open_state.hpp"
 #include "machine/boot/mounts.hpp"
 #include "machine/driver/ready.hpp"
 #include "plan/config.hpp"
@@ -240,7 +240,7 @@ class Service {
   /// Continues the run that an earlier start left open; returns false if it ended in an error.
   bool start() {
     restart_.cancel_announced_reboot();
-    Journal::take_back(state_directory());
+    Database::take_back(state_directory());
     const Result<std::optional<Run>> read = newest_run();  // the walk reports a read error
     const std::optional<Run> newest = read ? *read : std::nullopt;
     const bool open = newest && is_open(newest->state);
@@ -267,16 +267,15 @@ class Service {
   bool take(const Posted& request) {
     const auto id = [](const Run& run) { return static_cast<std::uint64_t>(run.id); };
     publisher_.begun = [&](const Run& run) { request.answer(id(run)); };
-    const Result<Run> run =
-        walk([&](Walk& walk) { return answer(walk, request); }, request.kind == Request::Kind::revert);
+    const Result<Run> run = walk([&](Walk& walk) { return answer(walk, request); }, request.event == Event::revert);
     const bool told = std::exchange(publisher_.begun, nullptr) == nullptr;
     if (!told) request.answer(run ? Answer(id(*run)) : Failure(run.error()));
     return told ? settle(run) : true;  // an error before the run began is reported to the caller
   }
 
   Result<Run> answer(Walk& walk, const Request& request) const {
-    if (request.kind == Request::Kind::revert) return walk.revert();
-    if (request.kind != Request::Kind::apply) return walk.request(event_of(request.kind));
+    if (request.event == Event::revert) return walk.revert();
+    if (request.event != Event::apply) return walk.request(request.event);
     Plan plan = TRY(load_plan(TRY(Result<Config>(config_)), request.plan, registry_));
     if (!request.reboot) plan.policy.reboot = RebootPolicy::external;
     return walk.apply(plan);
@@ -286,14 +285,15 @@ class Service {
   Result<Run> walk(const std::function<Result<Run>(Walk&)>& work, bool undoes = false) {
     mailbox_.begin();
     Result<Run> run = [&]() -> Result<Run> {
-      Worker::Options options;
+      OpenState::Options options;
       options.holder = "p2pd-worker";
       options.accept_state_loss = undoes;
       options.patience = patience_;
-      Worker worker = TRY(Worker::open(options, registry_, {runner_, publisher_, mailbox_, restart_}));
+      const auto opened =
+          TRY(OpenState::open(options, registry_, {runner_, publisher_, [this] { return mailbox_.poll(); }, restart_}));
       TRY(patience_ > patience_.zero() ? runner_.wait_for_last()
                                        : runner_.refuse_while_last_runs());  // p2pd's job: the lock is held
-      return work(worker.walk());
+      return work(opened->walk());
     }();
     const std::optional<Event> promised = mailbox_.end();
     publisher_.rest();

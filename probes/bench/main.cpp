@@ -12,9 +12,10 @@
 #include <tuple>
 
 #include "base/command.hpp"
+#include "machine/hardware/nccl.hpp"
 #include "probes/bench/collectives/collectives.hpp"
 #include "probes/bench/collectives/nccl.hpp"
-#include "probes/bench/device/nvml_peers.hpp"
+#include "probes/bench/device/nvml.hpp"
 #include "probes/bench/measuring.hpp"
 #include "probes/bench/report/kernel_log.hpp"
 #include "probes/bench/report/machine.hpp"
@@ -64,11 +65,9 @@ bool ended_at_managed(const Measurement& found) {
 /// Adds NCCL settings of /etc/nccl.conf that this run overrides, except p2pd's.
 void note_conf(const Host& host, const std::string& level, std::vector<std::string>& notes) {
   const NcclConf conf = nccl_conf(host).value_or(NcclConf{});
-  for (const auto& [name, setting, overridden] :
-       {std::tuple("NCCL_P2P_LEVEL", conf.level, !level.empty()), std::tuple("NCCL_P2P_DISABLE", conf.disabled, true)})
+  for (const auto& [setting, overridden] : {std::pair(conf.level, !level.empty()), std::pair(conf.disabled, true)})
     if (setting && !setting->ours && overridden)
-      notes.push_back(
-          fmt::format("{} line {} is overridden here: {}={}", kNcclConf, setting->line, name, setting->value));
+      notes.push_back(fmt::format("{} is overridden here: {}={}", setting->source, setting->name, setting->value));
 }
 
 /// Runs NCCL at the level that it needs, which /etc/nccl.conf may not have yet. A full run that finds P2P unfit for it
@@ -78,7 +77,9 @@ Result<Collectives> collectives_of(const Options& options, const Host& host, Com
   const Measurement& found = report.measurement;
   if (ended_at_managed(found)) return Collectives{.not_run = "the GPUs may be down: a process ended at managed memory"};
   const Judgement so_far = judge(found, report.paths, report.thresholds, {}, report.wanted);
-  const auto unfit = [](const Fitness& one) { return one.use == P2pUse::nccl && one.kind != Fitness::Kind::fit; };
+  const auto unfit = [](const Fitness& one) {
+    return one.use == to_string(P2pUse::nccl) && one.kind != Fitness::Kind::fit;
+  };
   if (!options.collectives && std::ranges::any_of(so_far.fit, unfit))
     return Collectives{.not_run = "P2P is not fit for it"};
   nccl::Library library = nccl::find_library(runner, options.nccl);
@@ -86,7 +87,8 @@ Result<Collectives> collectives_of(const Options& options, const Host& host, Com
     return Collectives{.not_run = std::move(library.why_not), .notes = std::move(library.notes)};
   CollectiveRuns runs{
       .program = "/proc/self/exe", .library = library.path, .deadline = std::chrono::seconds(options.deadline_s)};
-  if (const NcclNeed need = nccl_need_of(report); !need.by_itself) runs.p2p_level = to_string(need.level);
+  if (const NcclNeed need = nccl_need(report.measurement, report.paths); !need.by_itself)
+    runs.p2p_level = to_string(need.level);
   std::vector<Collectives> of_groups;
   for (const std::vector<int>& group : groups_of(found)) {
     if (group.size() < 2) continue;

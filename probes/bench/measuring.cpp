@@ -50,7 +50,7 @@ int say_error(const Error& error, int code) {
 }
 
 std::string text_of(const Measurement& found) {
-  return nlohmann::json(found).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return json_of(found).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
 /// Longest time without an answer of the GPUs. If only transfers are under way: 10 s, in a soak
@@ -131,7 +131,7 @@ class SoakVoice {
     if (!sampled) return;
     sampled_s_ = found.soak->samples.back().seconds;
     if (found.pairs.size() <= kFewPairs || found.soak->samples.back().rounds == 0) say(kSofarMark, text_of(found));
-    say(kSampleMark, nlohmann::json(found.soak->samples.back()).dump());
+    say(kSampleMark, json_of(found.soak->samples.back()).dump());
   }
 
  private:

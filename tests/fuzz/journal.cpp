@@ -35,7 +35,7 @@ FUZZ(journal) {
   auto journal = Journal::open(state, Journal::Access::write);
   if (!journal && journal.error().code == ErrorCode::database_quarantined) {
     require(std::filesystem::exists(state / "state.db.set-aside"), "nothing lies aside");
-    require(Journal::accept_loss(state).has_value(), "the loss cannot be accepted");
+    require(p2pd::Database::accept_loss(state).has_value(), "the loss cannot be accepted");
     journal = Journal::open(state, Journal::Access::write);
     require(journal.has_value(), "no new journal after a loss");
     require(journal->begin_run({}, {}, {}).has_value(), "a new journal takes no run");

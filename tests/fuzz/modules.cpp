@@ -10,8 +10,10 @@
 /// Any text as a user's modprobe.d file: with the drop-in that is merged with it, the wanted options apply.
 FUZZ(modprobe_d) {
   static const Tree tree;
-  const Dwords dwords = parse_dwords(input);
-  require(parse_dwords(dwords_text(dwords)) == dwords, "registry keys that read as others");
+  for (const std::string_view option : {kRegistryDwords, kDeviceDwords}) {
+    const std::string text = dwords_text(option, parse_dwords(option, input));
+    require(dwords_text(option, parse_dwords(option, text)) == text, "registry keys that read as others");
+  }
   if (!parse_modprobe_d(input, "user.conf")) return;
   tree.write("/etc/modprobe.d/user.conf", input);
   const Parameters wanted = {{"module", "nvidia"},

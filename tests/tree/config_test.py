@@ -76,10 +76,11 @@ MISTAKES = {
     "config": [(["plann"], "x"), (["plan"], 3), (["plan"], ""), (["plan"], "plans/x.yaml"), (["plan"], "x.yaml"),
                (["log_level"], "loud")],
     "gpus": [
-        (["schema"], "p2pd.gpus/1"), (["gpus"], []), (["gpus", 0, "id"], "10DE:1340"), (["gpus", 0, "vram_mib"], "2048"),
+        (["schema"], "p2pd.gpus/2"), (["gpus"], []), (["gpus", 0, "id"], "10DE:1340"), (["gpus", 0, "vram_mib"], "2048"),
         (["gpus", 0, "vram_mib"], 2048), (["gpus", 0, "vram"], 1), (["gpus", 0, "architecture"], "Maxwell"),
         (["gpus", 0, "chip"], "gm108"), (["gpus", 0, "name"], DROP), (["architectures"], DROP), (["architectures", "Fermi"], {}),
-        (["architectures", "Ada", "chips"], []), (["architectures", "Ada", "pcie_generation"], "4"),
+        (["architectures"], []), (["architectures", "Ada"], []), (["architectures", "Ada"], [1]), (["architectures", "Ada"], ["AD102", "AD102"]),
+        (["gpus", 0, "id"], "10de:00:1"), (["gpus", 0, "segment"], DROP), (["gpus", 0, "vram_mib"], DROP),
     ],
     "host-bridges": [
         (["schema"], "p2pd.host-bridges/2"), (["bridges"], []), (["bridges", 0, "id"], "1022"), (["bridges", 0, "name"], DROP),
@@ -192,6 +193,12 @@ class Schemas(unittest.TestCase):
     def test_every_shipped_yaml_has_a_schema(self):
         shipped = {p for files in SHIPPED.values() for p in files if CONFIG in p.parents}
         self.assertEqual(shipped, set(CONFIG.rglob("*.yaml")))
+
+    def test_each_gpu_is_of_one_architecture(self):
+        table = load(CONFIG / "gpus.yaml")
+        chips = [chip for chips in table["architectures"].values() for chip in chips]
+        self.assertEqual(len(chips), len(set(chips)))
+        self.assertLessEqual({row["chip"] for row in table["gpus"]}, set(chips))
 
     def test_seeded_mistakes_are_rejected(self):
         self.assertEqual(SHIPPED.keys(), MISTAKES.keys())

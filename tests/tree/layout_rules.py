@@ -24,19 +24,20 @@ ROOMS = [
     ("probes/bench", ["base", *MACHINE, "record"]),
     ("probes", ["base", *MACHINE]),
     ("actions", ["base", *MACHINE]),
-    ("tests", ["base", "protocol", "machine", "record", "plan", "engine", "bus", "worker", "report", "screen", "ctl", "probes", "actions"]),
+    ("tests", ["base", "machine", "record", "plan", "engine", "bus", "worker", "report", "screen", "ctl", "probes", "actions"]),
 ]
 HOMES = set(ROOMS[-1][1])  # first word of a header of ours
 # Lines of C++ that a room may have. Anybody lowers a number; raise one only with its reason beside it.
 BUDGET = {
-    "daemon": 112, "daemon/base": 3917, "daemon/bus": 1164, "daemon/ctl": 3720, "daemon/engine": 3785,
-    "daemon/machine/boot": 2618, "daemon/machine/catalogue": 1841, "daemon/machine/driver": 3702, "daemon/machine/fetch": 1111,
-    "daemon/machine/hardware": 3150, "daemon/machine/modules": 3679, "daemon/machine/packages": 2211,
-    "daemon/plan": 1568, "daemon/protocol": 77, "daemon/record": 2482, "daemon/report": 1423, "daemon/screen": 1134, "daemon/worker": 1571,
-    "actions": 2660, "probes": 5925, "probes/bench": 10550,
+    # base has the reader and writer of structs, and machine/hardware the measurement: the bench had both to itself
+    "daemon": 111, "daemon/base": 4012, "daemon/bus": 1162, "daemon/ctl": 3521, "daemon/engine": 3727,
+    "daemon/machine/boot": 2449, "daemon/machine/catalogue": 1792, "daemon/machine/driver": 3484, "daemon/machine/fetch": 1040,
+    "daemon/machine/hardware": 3364, "daemon/machine/modules": 3420, "daemon/machine/packages": 2101,
+    "daemon/plan": 1517, "daemon/record": 2146, "daemon/report": 1324, "daemon/screen": 1068, "daemon/worker": 1563,
+    "actions": 2602, "probes": 5116, "probes/bench": 9363,
 }
 GENERATED = {("daemon/machine/catalogue/catalogue.cpp", "catalogue.inc"), ("daemon/machine/modules/module_build.cpp", "compat.inc"),
-             ("daemon/machine/hardware/gpus.cpp", "gpus.inc"), ("daemon/machine/hardware/host_bridge.cpp", "host-bridges.inc"),
+             ("daemon/machine/hardware/gpus.cpp", "gpus.inc"), ("daemon/machine/hardware/pcie_path.cpp", "host-bridges.inc"),
              ("daemon/machine/catalogue/kernel_table.cpp", "kernel-table.inc"),
              ("daemon/report/page.cpp", "report_page.html.inc"), ("daemon/report/page.cpp", "report_page.css.inc"), ("daemon/report/page.cpp", "report_page.js.inc"),
              ("daemon/base/signatures.cpp", "signatures.inc"), ("probes/bench/device/gpu.cpp", "kernels.inc")}
@@ -45,8 +46,8 @@ GENERATED = {("daemon/machine/catalogue/catalogue.cpp", "catalogue.inc"), ("daem
 LIBRARIES = [
     ("yaml-cpp/*", ["daemon/base/yaml.*"]),
     ("pci/*", ["daemon/machine/hardware/pci.cpp"]),
-    ("sqlite3*", ["daemon/engine/journal.cpp", "daemon/engine/journal_*.cpp", "daemon/engine/statement.*"]),
-    ("openssl/*", ["daemon/base/sha256.cpp", "daemon/machine/fetch/git_store.cpp", "daemon/machine/fetch/signature.cpp", "daemon/base/recorded.cpp"]),
+    ("sqlite3*", ["daemon/engine/journal.cpp", "daemon/engine/journal_*.cpp", "daemon/engine/database.*"]),
+    ("openssl/*", ["daemon/base/sha256.cpp", "daemon/machine/fetch/git_store.cpp", "daemon/machine/fetch/signature.cpp"]),
     ("systemd/sd-journal.h", ["daemon/base/log.cpp"]),
     ("systemd/sd-bus*", ["daemon/bus/*", "daemon/ctl/*"]),
     ("systemd/*", ["daemon/bus/*", "daemon/worker/*", "daemon/ctl/*", "daemon/*.cpp"]),

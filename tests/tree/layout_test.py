@@ -53,7 +53,7 @@ OTHER_SEEDS = [
     ("probes/bench/CMakeLists.txt", "report/judge.cpp", "report/judges.cpp", "report/judges.cpp, which is not there"),
     ("probes/bench/CMakeLists.txt", "report/judge.cpp", "", "report/judge.cpp: no CMakeLists.txt names it"),
     ("daemon/bus/manager.cpp", "guarded<Handlers::report>", "Handlers::report", "SD_BUS_METHOD_WITH_ARGS without guarded<>"),
-    ("daemon/bus/worker_link.cpp", "guarded<replied>", "replied", "sd_bus_call_async without guarded<>"),
+    ("daemon/bus/requests.cpp", "guarded<replied>", "replied", "sd_bus_call_async without guarded<>"),
     ("daemon/p2pctl.cpp", "int main", "// see " + NOT_HERE[0] + "x\nint main", NOT_HERE[0]),
 ]
 

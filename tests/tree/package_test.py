@@ -165,7 +165,7 @@ class Package(unittest.TestCase):
         self.assertFalse((state / "installed-again").exists())
         self.must("-i", self.deb)
         self.assertTrue((state / "installed-again").exists())
-        self.assertIn('"/installed-again"', (ROOT / "daemon/engine/worker.cpp").read_text())
+        self.assertIn('"/installed-again"', (ROOT / "daemon/engine/open_state.cpp").read_text())
 
     def test_goes_last(self):
         self.must("-i", self.deb)

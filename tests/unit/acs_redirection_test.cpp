@@ -4,8 +4,8 @@
 #include "base/action.hpp"
 #include "fake_runner.hpp"
 #include "machine/boot/kernel_arguments.hpp"
-#include "machine/hardware/acs_port.hpp"
 #include "machine/hardware/pci.hpp"
+#include "machine/hardware/pcie_path.hpp"
 #include "made_bus.hpp"
 
 namespace p2pd {
@@ -117,7 +117,7 @@ TEST_CASE("acs-redirection: machine records") {
     CAPTURE(machine);
     const Finding finding = MadeBus::recorded(kAcsRedirection, machine);
     CHECK(finding.verdict == verdict);
-    CHECK(finding.facts["redirecting"].size() == redirecting);
+    CHECK(finding.facts.value("redirecting", nlohmann::json()).size() == redirecting);
     CHECK(finding.next.empty() == (verdict != Verdict::fail));
   }
 }
@@ -184,17 +184,14 @@ TEST_CASE("acs-redirection: only ports at which a pair parts count") {
     add_switch(bus, 0x1d, 0x01, false);
     const Finding finding = bus.look(kAcsRedirection);
     CHECK(finding.verdict == Verdict::pass);
-    CHECK(finding.facts["ports"].size() == 2);
-    CHECK(finding.facts["ports"][0]["kind"] == "switch");
-    CHECK(finding.facts["ports"][0]["harmless"] == array({"source_validation"}));
+    CHECK(finding.evidence.size() == 2);
+    CHECK(finding.evidence[0].value == "control 0x0001");
   }
   SECTION("with a card elsewhere, it does") {
     add_switch(bus, 0x1d, 0x01, true);
     const Finding finding = bus.look(kAcsRedirection);
     CHECK(finding.verdict == Verdict::fail);
     CHECK(finding.facts["redirecting"] == array({"0000:00:01.0"}));
-    CHECK(finding.facts["ports"][0]["pairs"] == 2);
-    CHECK(finding.facts["ports"][0]["kind"] == "root");
     CHECK(contains(finding.summary, "through the IOMMU"));
     CHECK(contains(finding.next, "pci=disable_acs_redir=0000:00:01.0\""));
   }
@@ -224,9 +221,7 @@ TEST_CASE("acs-redirection: which bits redirect") {
     bus.add_slot(2, {}, {.acs = 0});
     const Finding finding = bus.look(kAcsRedirection);
     CHECK(finding.verdict == (redirects ? Verdict::fail : Verdict::pass));
-    CHECK(finding.facts["ports"][0]["control"] == fmt::format("0x{:04x}", bit));
-    CHECK(finding.facts["ports"][0][redirects ? "harmless" : "redirecting"].empty());
-    CHECK_FALSE(finding.facts["ports"][0][redirects ? "redirecting" : "harmless"].empty());
+    CHECK(finding.evidence[0].value == fmt::format("control 0x{:04x}{}", bit, redirects ? ", redirects" : ""));
   }
 }
 
@@ -236,7 +231,6 @@ TEST_CASE("acs-redirection: absent is fine, unreadable is not") {
   bus.add_slot(2);
   const Finding none = bus.look(kAcsRedirection);
   CHECK(none.verdict == Verdict::pass);
-  CHECK(none.facts["ports"][0]["control"].is_null());
   CHECK(none.evidence[0].value == "no such capability");
 
   bus.add_slot(3, {}, {.bytes = 256});

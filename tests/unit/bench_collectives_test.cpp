@@ -37,7 +37,7 @@ Collectives ran(bool p2p, double gb_s) {
                       {"alltoall", p2p, 8 << 20, std::nullopt, std::nullopt, 3}}};
 }
 
-std::string line(const Collectives& collectives) { return nlohmann::json(collectives).dump() + "\n"; }
+std::string line(const Collectives& collectives) { return json_of(collectives).dump() + "\n"; }
 
 Collectives measure(test::FakeRunner& runner) {
   auto found = measure_collectives(runner, kRuns);

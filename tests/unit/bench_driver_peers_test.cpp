@@ -3,7 +3,7 @@
 #include <map>
 
 #include "catch.hpp"
-#include "probes/bench/device/nvml_peers.hpp"
+#include "probes/bench/device/nvml.hpp"
 
 using namespace p2pd::bench;
 using nvml::PciInfo;

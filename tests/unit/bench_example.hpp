@@ -171,7 +171,7 @@ inline Wrong wrong(const char* test, WrongKind kind = WrongKind::lost) {
 }
 
 inline Fitness::Kind fit(const Judgement& judgement, P2pUse use) {
-  return std::ranges::find(judgement.fit, use, &Fitness::use)->kind;
+  return std::ranges::find(judgement.fit, to_string(use), &Fitness::use)->kind;
 }
 
 inline std::string texts(const Judgement& judgement) {

@@ -205,7 +205,7 @@ TEST_CASE("bench judge: managed memory counts only where it is wanted, and nothi
   bench.run.not_run[kManaged] = "only where it is asked for";
   CHECK(bench.judged().proven);
   const Judgement judgement = bench.judged();
-  CHECK(std::ranges::find(judgement.fit, P2pUse::managed_memory, &Fitness::use)->why == "only where it is asked for");
+  CHECK(std::ranges::find(judgement.fit, "managed-memory", &Fitness::use)->why == "only where it is asked for");
   bench.wanted = {P2pUse::nccl, P2pUse::managed_memory};
   CHECK(bench.judged().limited);
   CHECK(bench.judged().remarks.at(0).text == "GPU 0 -> GPU 1: managed was not tested: only where it is asked for");

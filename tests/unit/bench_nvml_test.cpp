@@ -50,7 +50,6 @@ int uuid(void* gpu, char* text, unsigned size) {
   return std::strncpy(text, number(gpu) == 1 ? "GPU-one" : "GPU-two", size), 0;
 }
 int mig(void* gpu, unsigned* now, unsigned* later) { return *now = number(gpu) == 2, *later = 1, 0; }
-int display(void* gpu, unsigned* active) { return *active = number(gpu) == 1, 0; }
 int processes(void* gpu, unsigned* count, Process* found) {
   *count = 0;
   if (number(gpu) != 1) return kNotSupported;
@@ -92,7 +91,6 @@ std::map<std::string, void*> library() {
           {"nvmlDeviceGetPciInfo_v3", any(pci)},
           {"nvmlDeviceGetUUID", any(uuid)},
           {"nvmlDeviceGetMigMode", any(mig)},
-          {"nvmlDeviceGetDisplayActive", any(display)},
           {"nvmlDeviceGetComputeRunningProcesses_v3", any(processes)},
           {"nvmlDeviceGetTemperature", any(temperature)},
           {"nvmlDeviceGetPcieReplayCounter", any(replays)},
@@ -122,7 +120,6 @@ TEST_CASE("nvml: what CUDA does not tell of a GPU") {
   CHECK(two.address == "10000:0a:00.0");  // Intel VMD makes domains of five digits
   CHECK(one.uuid == "GPU-one");
   CHECK((!one.mig && two.mig));
-  CHECK((one.display_active && !two.display_active));
   CHECK((one.temperature_c == 61U && two.temperature_c == 62U));
   CHECK((one.replays == 7U && !two.replays));
   CHECK(one.throttle == 0x24U);

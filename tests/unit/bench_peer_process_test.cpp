@@ -7,7 +7,7 @@
 #include <numeric>
 
 #include "catch.hpp"
-#include "probes/bench/measure/peer_serve.hpp"
+#include "probes/bench/measure/peer_process.hpp"
 
 using namespace p2pd;
 using namespace p2pd::bench;
@@ -49,35 +49,55 @@ TEST_CASE("atomics: exact means the sum and every ticket once") {
   CHECK(contention_problem(kSum, kTickets, beyond) == "ticket 2047 was not given out");
 }
 
-TEST_CASE("channel: JSON and descriptors arrive together") {
+TEST_CASE("channel: a message and its descriptor arrive together") {
   const Ends ends;
   std::array<int, 2> pipe{};
   REQUIRE(::pipe(pipe.data()) == 0);
   const Descriptor read_end(pipe[0]);
   Descriptor write_end(pipe[1]);
-  const nlohmann::json body = {{"key", ~0ULL}, {"text", std::string(50'000, 'x')}};
-  REQUIRE(send_message(ends.one.get(), body, {write_end.get()}));
+  const Request sent{.task = Task::memory, .to = 3, .bytes = ~0ULL};
+  Request received;
+  REQUIRE(send_message(ends.one.get(), &sent, sizeof sent, write_end.get()));
   write_end.reset();
-  auto message = receive_message(ends.other.get(), std::nullopt);
-  REQUIRE(message);
-  CHECK(message->body == body);
-  REQUIRE(message->descriptors.size() == 1);
-  CHECK(::write(message->descriptors[0].get(), "!", 1) == 1);
+  const auto descriptor = receive_message(ends.other.get(), &received, sizeof received);
+  REQUIRE(descriptor);
+  CHECK((received.task == sent.task && received.to == 3 && received.bytes == ~0ULL));
+  CHECK(::write(descriptor->get(), "!", 1) == 1);
   char byte = 0;
   CHECK(::read(read_end.get(), &byte, 1) == 1);
   CHECK(byte == '!');
+  REQUIRE(send_message(ends.one.get(), &sent, sizeof sent));
+  const auto none = receive_message(ends.other.get(), &received, sizeof received);
+  REQUIRE(none);
+  CHECK_FALSE(*none);
+}
+
+TEST_CASE("channel: a message of another size is refused") {
+  const Ends ends;
+  const Answer answer = answer_of(Answer::Kind::not_run, std::string(5000, 'x'));
+  CHECK(std::string(answer.text.data()) == std::string(answer.text.size() - 1, 'x'));
+  const Request request;
+  Request short_one;
+  Answer long_one;
+  REQUIRE(send_message(ends.one.get(), &answer, sizeof answer));
+  CHECK(receive_message(ends.other.get(), &short_one, sizeof short_one).error().code == ErrorCode::invalid);
+  REQUIRE(send_message(ends.one.get(), &request, sizeof request));
+  CHECK(receive_message(ends.other.get(), &long_one, sizeof long_one).error().code == ErrorCode::invalid);
 }
 
 TEST_CASE("channel: silence and a closed end are different errors") {
   Ends ends;
-  const auto silent = receive_message(ends.one.get(), std::chrono::milliseconds(10));
+  Request request;
+  constexpr timeval kPatience{.tv_sec = 0, .tv_usec = 10'000};
+  REQUIRE(::setsockopt(ends.one.get(), SOL_SOCKET, SO_RCVTIMEO, &kPatience, sizeof kPatience) == 0);
+  const auto silent = receive_message(ends.one.get(), &request, sizeof request);
   REQUIRE(!silent);
   CHECK(silent.error().code == ErrorCode::timeout);
   ends.other.reset();
-  const auto closed = receive_message(ends.one.get(), std::nullopt);
+  const auto closed = receive_message(ends.one.get(), &request, sizeof request);
   REQUIRE(!closed);
   CHECK(closed.error().code == ErrorCode::not_found);
-  const auto unsent = send_message(ends.one.get(), {{"do", "nothing"}});
+  const auto unsent = send_message(ends.one.get(), &request, sizeof request);
   REQUIRE(!unsent);
   CHECK(unsent.error().code == ErrorCode::not_found);
 }

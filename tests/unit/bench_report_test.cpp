@@ -67,20 +67,20 @@ std::string validated(const p2pd::test::TemporaryDirectory& directory, const std
 }  // namespace
 
 TEST_CASE("bench report: a measurement survives JSON") {
-  const nlohmann::json json = full().measurement;
+  const nlohmann::json json = json_of(full().measurement);
   CHECK(json["wrong"][0]["kind"] == "mirror");
   CHECK(json["pairs"][0]["chase_ns"]["median"] == 1201);
   CHECK(json["pairs"][0]["store_gb_s"].is_null());
-  CHECK(nlohmann::json(measurement_from(json).value()) == json);
-  const nlohmann::json bare = Measurement();
+  CHECK(json_of(measurement_from(json).value()) == json);
+  const nlohmann::json bare = json_of(Measurement());
   CHECK(bare["collectives"].is_null());
-  CHECK(nlohmann::json(measurement_from(bare).value()) == bare);
+  CHECK(json_of(measurement_from(bare).value()) == bare);
 }
 
 TEST_CASE("bench report: one of an earlier version lacks what was added since") {
   Measurement run = full().measurement;
   run.collectives.emplace().version = "2.28.3";
-  nlohmann::json earlier = run;
+  nlohmann::json earlier = json_of(run);
   earlier.erase("all_reduces");
   for (const char* added : {"library", "pairs", "notes"}) earlier["collectives"].erase(added);
   const auto read = measurement_from(earlier);
@@ -95,13 +95,13 @@ TEST_CASE("bench report: every kind of wrong word has a text that is read back")
   for (int i = 0; i <= static_cast<int>(WrongKind::hung); ++i) {
     Measurement run;
     run.wrong.push_back({"copy-push", 0, 1, 8, 0, 1, static_cast<WrongKind>(i), "", "", ""});
-    CHECK(measurement_from(nlohmann::json(run))->wrong[0].kind == static_cast<WrongKind>(i));
+    CHECK(measurement_from(json_of(run))->wrong[0].kind == static_cast<WrongKind>(i));
   }
   CHECK(to_string(WrongKind::unsupported_request) == "unsupported-request");
 }
 
 TEST_CASE("bench report: JSON that lacks a key, or means another type or number, is an error that names it") {
-  nlohmann::json bad = full().measurement;
+  nlohmann::json bad = json_of(full().measurement);
   std::string where;
   const auto put = [&](const char* pointer, nlohmann::json value) {
     where = pointer;
@@ -120,6 +120,28 @@ TEST_CASE("bench report: JSON that lacks a key, or means another type or number,
   const auto read = measurement_from(bad);
   REQUIRE_FALSE(read);
   CHECK(read.error().message.find(where) != std::string::npos);
+}
+
+TEST_CASE("bench report: of one from elsewhere, what can be read is read") {
+  nlohmann::json odd = to_json(full());
+  odd["pairs"][0]["copy_gb_s"] = "fast";
+  odd["pairs"][1]["from"] = 9;  // no such GPU
+  odd["wrong"][0].update({{"from", 9}, {"kind", "odd"}});
+  odd["judgement"]["grades"][0] = {"warn", 5, "odd"};
+  odd["judgement"]["remarks"] = 7;
+  odd["paths"][0][1]["kind"] = "wormhole";
+  const BenchReport read = bench_report_from(odd);
+  REQUIRE(read.measurement.pairs.size() == 1);
+  CHECK_FALSE(read.measurement.pairs[0].copy_gb_s);
+  CHECK(read.measurement.pairs[0].chase_ns->median == 1201);
+  CHECK(read.measurement.wrong[0].from == -1);
+  CHECK(read.measurement.wrong[0].kind == WrongKind::garbled);
+  CHECK(read.judgement.grades[0] == std::vector{Grade::warn, Grade::pass, Grade::pass});
+  CHECK(read.judgement.remarks.empty());
+  CHECK(read.paths[0][1].kind == PathKind::unknown);
+  CHECK(read.paths[0][1].links[0].width == 16);
+  for (const nlohmann::json& shape : {nlohmann::json(), nlohmann::json(1), nlohmann::json::array({1, "x"})})
+    CHECK(bench_report_from(shape).measurement.gpus.empty());
 }
 
 TEST_CASE("bench report: the document fits its schema, and seeded mistakes do not") {

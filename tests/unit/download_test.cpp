@@ -75,16 +75,13 @@ struct Faked {
 
 }  // namespace
 
-TEST_CASE("sha256: piece by piece and at once", "[download]") {
-  Sha256 sum;
-  sum.feed("a");
-  const std::string before = sum.hex();
-  sum.feed("bc");
-  CHECK(sum.hex() == kAbc);
-  CHECK(sum.hex() == kAbc);
-  CHECK(before == sha256_of("a"));
-  sum.restart();
-  CHECK(sum.hex() == sha256_of(""));
+TEST_CASE("sha256: of bytes, and of a file of more than one piece", "[download]") {
+  CHECK(sha256_of("abc") == kAbc);
+  const std::string bytes(3U << 20, 'x');
+  const test::TemporaryDirectory directory;
+  std::ofstream(directory / "file") << bytes;
+  const Descriptor file(::open((directory / "file").c_str(), O_RDONLY | O_CLOEXEC));
+  CHECK(sha256_of_file(file, "file").value() == sha256_of(bytes));
 }
 
 TEST_CASE("download: a file comes whole, with its sum", "[download]") {

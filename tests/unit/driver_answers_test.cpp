@@ -12,7 +12,6 @@
 #include "machine/catalogue/catalogue.hpp"
 #include "machine/driver/driver_options.hpp"
 #include "machine/driver/registry_keys.hpp"
-#include "machine/driver/stock_p2p.hpp"
 #include "made_bus.hpp"
 
 using namespace p2pd;

@@ -78,11 +78,12 @@ patches:
 )");
   }
   Host host() { return Host(Root::open(directory.path()).value(), runner); }
+  Machine machine() { return machine_of(host(), catalogue(host()).value()).value(); }
   /// Verdict of the solver on one entry.
   EntryVerdict verdict(const std::string& entry) {
     const Catalogue all = catalogue(host()).value();
     const Choice choice = choose_driver(all, machine_of(host(), all).value());
-    return *std::ranges::find(choice.table, entry, &EntryVerdict::entry);
+    return *std::ranges::find(choice.table, entry, [](const EntryVerdict& one) { return one.entry->id; });
   }
   Finding look() {
     file("lspci-xxxx.txt", lspci);
@@ -108,7 +109,7 @@ TEST_CASE("driver-catalogue: the entry that fits best is the answer, with every 
   CHECK(finding.verdict == Verdict::pass);
   CHECK(finding.facts["entry"] == "aikitoria/570.86.16-p2p");
   CHECK(finding.facts["entries"].size() > 10);
-  CHECK(finding.facts["kernels"][0]["compiler"] == "gcc-12");
+  CHECK(tree.machine().kernels[0].compiler.value().text() == "gcc-12");
   CHECK(finding.facts["kernels"][0]["compat_rules"]["pci-resize-exclude-bars"] == false);
   CHECK(tree.runner.ran.empty());  // no driver is loaded to report the VRAM
 }
@@ -185,7 +186,7 @@ TEST_CASE("driver-catalogue: a converted card is found by what the driver tells"
   CHECK(answer(gpu(1, "24564 MiB") + gpu(2, "24564 MiB")).verdict == Verdict::pass);
   const Finding converted = answer(gpu(1, "24564 MiB") + gpu(2, "49140 MiB"));
   CHECK(converted.verdict == Verdict::unknown);  // 256 bytes of configuration space: BAR1 might grow
-  CHECK(converted.facts["gpus"][1]["vram_told_bytes"] == 49140ULL << 20);
+  CHECK(tree.machine().gpus[1].vram_bytes == 49140ULL << 20);
   CHECK(answer(gpu(1, "49140 MiB"), 9).verdict == Verdict::pass);  // a failed command counts as no answer
   for (const std::string& text :
        {std::string(), std::string("No devices were found\n"), gpu(1, "N/A"), gpu(1, "MiB"), gpu(2, "99999999999 MiB"),

@@ -36,7 +36,7 @@ TEST_CASE("driver-source: made once, applied twice, undone without a trace") {
   const Finding finding = world.check(kDriverSource).value();
   CHECK(finding.summary ==
         fmt::format("the source of test/main is there: NVIDIA's 9.9.9 with the patch {:.12}", world.pinned));
-  CHECK(finding.facts["tree"].get<std::string>().size() == 40);
+  CHECK(finding.evidence[0].value.size() == std::string("is git tree ").size() + 40);
   const std::string after = world.picture();
   const auto fetches = world.runner.count("git");
   REQUIRE(world.apply(kDriverSourceAction));

@@ -107,7 +107,9 @@ TEST_CASE("gpu-holders: nobody, somebody, and nothing to hold") {
   CHECK(finding.summary == "GPUs are in use by nvidia-persistenced.service, python3 (process 4711)");
   CHECK(finding.next == "Stop what uses them: systemctl stop nvidia-persistenced.service; end python3 (process 4711).");
   CHECK(finding.facts["holders"][1]["devices"] == nlohmann::json{"/dev/nvidia-uvm", "/dev/nvidia1"});
-  CHECK(finding.facts["modules"]["nvidia"]["users"].size() == 2);
+  CHECK(std::ranges::find_if(finding.evidence, [](const Evidence& seen) {
+          return holds(seen.value, "nvidia: ") && holds(seen.value, "used by 2 modules");
+        }) != finding.evidence.end());
 }
 
 TEST_CASE("gpu-holders: a render node counts where it is an NVIDIA GPU's") {
@@ -175,7 +177,6 @@ TEST_CASE("gpu-holders: hundreds of processes, and those that vanish") {
   const Finding finding = machine.look();
   CHECK(finding.summary == "GPUs are in use by container docker 3f2a91b0c4d5");
   CHECK(finding.facts["holder_count"] == 100);
-  CHECK(finding.facts["unreadable_processes"] == 0);
 }
 
 TEST_CASE("gpu-holders: many different ones are counted, not listed") {

@@ -6,6 +6,7 @@
 
 #include "base/recorded.hpp"
 #include "catch.hpp"
+#include "machine/hardware/nvidia_procfs.hpp"
 #include "machine/hardware/peer_groups.hpp"
 #include "machines.hpp"
 
@@ -14,22 +15,11 @@ using namespace p2pd::test;
 
 namespace {
 
-const std::vector<GpuModel>& models() {
-  static const std::vector<GpuModel> kModels = gpu_models().value();
-  return kModels;
-}
-
 bool contains(std::string_view text, std::string_view part) { return text.find(part) != std::string_view::npos; }
 
 bool is_id(std::string_view text) {
   return text.size() == 9 && text.starts_with("10de:") &&
          text.find_first_not_of("0123456789abcdef", 5) == std::string_view::npos;
-}
-
-/// A table of one architecture with the chip AA100, and these rows.
-std::string table(const std::string& rows) {
-  return R"({"schema": "p2pd.gpus/2", "architectures": {"C": {"pcie_generation": 4, "chips": ["AA100"]}}, "gpus": [)" +
-         rows + "]}";
 }
 
 }  // namespace
@@ -40,58 +30,56 @@ TEST_CASE("gpus: models of each kind are known") {
     const char* name;
     const char* segment;
     const char* architecture;
-    int pcie_generation;
     std::optional<std::uint32_t> vram_mib;
   };
   for (const Row& row : std::vector<Row>{
-           {"10de:1380", "NVIDIA GeForce GTX 750 Ti", "GeForce", "Maxwell", 3, {}},
-           {"10de:1b06", "NVIDIA GeForce GTX 1080 Ti", "GeForce", "Pascal", 3, {}},
-           {"10de:1d01", "NVIDIA GeForce GT 1030", "GeForce", "Pascal", 3, {}},
-           {"10de:1db6", "Tesla V100-PCIE-32GB", "data centre", "Volta", 3, 32768},
-           {"10de:1e04", "NVIDIA GeForce RTX 2080 Ti", "GeForce", "Turing", 3, {}},
-           {"10de:1e30", "Quadro RTX 6000 or Quadro RTX 8000", "professional", "Turing", 3, {}},
-           {"10de:1eb8", "Tesla T4", "data centre", "Turing", 3, 16384},
-           {"10de:1f82", "NVIDIA GeForce GTX 1650", "GeForce", "Turing", 3, {}},
-           {"10de:2184", "NVIDIA GeForce GTX 1660", "GeForce", "Turing", 3, {}},
-           {"10de:20b0", "NVIDIA A100-SXM4-40GB", "data centre", "Ampere", 4, 40960},
-           {"10de:20b2", "NVIDIA A100-SXM4-80GB", "data centre", "Ampere", 4, 81920},
-           {"10de:20b5", "NVIDIA A100 80GB PCIe", "data centre", "Ampere", 4, 81920},
-           {"10de:20b7", "NVIDIA A30", "data centre", "Ampere", 4, 24576},
-           {"10de:20f1", "NVIDIA A100-PCIE-40GB", "data centre", "Ampere", 4, 40960},
-           {"10de:2235", "NVIDIA A40", "data centre", "Ampere", 4, 49152},
-           {"10de:2236", "NVIDIA A10", "data centre", "Ampere", 4, 24576},
-           {"10de:2503", "NVIDIA GeForce RTX 3060", "GeForce", "Ampere", 4, {}},  // sells as 8 and 12 GB
-           {"10de:25b6", "NVIDIA A16 or A2", "data centre", "Ampere", 4, 16384},
-           {"10de:2330", "NVIDIA H100 80GB HBM3", "data centre", "Hopper", 5, 81920},
-           {"10de:2331", "NVIDIA H100 PCIe", "data centre", "Hopper", 5, 81920},
-           {"10de:2335", "NVIDIA H200", "data centre", "Hopper", 5, 144384},
-           {"10de:2342", "NVIDIA GH200 120GB or GH200 480GB", "data centre", "Hopper", 5, 98304},  // sizes of the CPU
-           {"10de:2684", "NVIDIA GeForce RTX 4090", "GeForce", "Ada", 4, 24576},
-           {"10de:26b1", "NVIDIA RTX 6000 Ada Generation", "professional", "Ada", 4, 49152},
-           {"10de:26b5", "NVIDIA L40", "data centre", "Ada", 4, 49152},
-           {"10de:26b9", "NVIDIA L40S", "data centre", "Ada", 4, 49152},
-           {"10de:27b8", "NVIDIA L4", "data centre", "Ada", 4, 24576},
-           {"10de:28e0", "NVIDIA GeForce RTX 4060 Laptop GPU", "GeForce", "Ada", 4, {}},
-           {"10de:2901", "NVIDIA B200", "data centre", "Blackwell", 5, 184320},
-           {"10de:2b85", "NVIDIA GeForce RTX 5090", "GeForce", "Blackwell", 5, 32768},
-           {"10de:2bb1", "NVIDIA RTX PRO 6000 Blackwell Workstation Edition", "professional", "Blackwell", 5, 98304},
-           {"10de:2bb5", "NVIDIA RTX PRO 6000 Blackwell Server Edition", "professional", "Blackwell", 5, 98304},
+           {"10de:1380", "NVIDIA GeForce GTX 750 Ti", "GeForce", "Maxwell", {}},
+           {"10de:1b06", "NVIDIA GeForce GTX 1080 Ti", "GeForce", "Pascal", {}},
+           {"10de:1d01", "NVIDIA GeForce GT 1030", "GeForce", "Pascal", {}},
+           {"10de:1db6", "Tesla V100-PCIE-32GB", "data centre", "Volta", 32768},
+           {"10de:1e04", "NVIDIA GeForce RTX 2080 Ti", "GeForce", "Turing", {}},
+           {"10de:1e30", "Quadro RTX 6000 or Quadro RTX 8000", "professional", "Turing", {}},
+           {"10de:1eb8", "Tesla T4", "data centre", "Turing", 16384},
+           {"10de:1f82", "NVIDIA GeForce GTX 1650", "GeForce", "Turing", {}},
+           {"10de:2184", "NVIDIA GeForce GTX 1660", "GeForce", "Turing", {}},
+           {"10de:20b0", "NVIDIA A100-SXM4-40GB", "data centre", "Ampere", 40960},
+           {"10de:20b2", "NVIDIA A100-SXM4-80GB", "data centre", "Ampere", 81920},
+           {"10de:20b5", "NVIDIA A100 80GB PCIe", "data centre", "Ampere", 81920},
+           {"10de:20b7", "NVIDIA A30", "data centre", "Ampere", 24576},
+           {"10de:20f1", "NVIDIA A100-PCIE-40GB", "data centre", "Ampere", 40960},
+           {"10de:2235", "NVIDIA A40", "data centre", "Ampere", 49152},
+           {"10de:2236", "NVIDIA A10", "data centre", "Ampere", 24576},
+           {"10de:2503", "NVIDIA GeForce RTX 3060", "GeForce", "Ampere", {}},  // sells as 8 and 12 GB
+           {"10de:25b6", "NVIDIA A16 or A2", "data centre", "Ampere", 16384},
+           {"10de:2330", "NVIDIA H100 80GB HBM3", "data centre", "Hopper", 81920},
+           {"10de:2331", "NVIDIA H100 PCIe", "data centre", "Hopper", 81920},
+           {"10de:2335", "NVIDIA H200", "data centre", "Hopper", 144384},
+           {"10de:2342", "NVIDIA GH200 120GB or GH200 480GB", "data centre", "Hopper", 98304},  // sizes of the CPU
+           {"10de:2684", "NVIDIA GeForce RTX 4090", "GeForce", "Ada", 24576},
+           {"10de:26b1", "NVIDIA RTX 6000 Ada Generation", "professional", "Ada", 49152},
+           {"10de:26b5", "NVIDIA L40", "data centre", "Ada", 49152},
+           {"10de:26b9", "NVIDIA L40S", "data centre", "Ada", 49152},
+           {"10de:27b8", "NVIDIA L4", "data centre", "Ada", 24576},
+           {"10de:28e0", "NVIDIA GeForce RTX 4060 Laptop GPU", "GeForce", "Ada", {}},
+           {"10de:2901", "NVIDIA B200", "data centre", "Blackwell", 184320},
+           {"10de:2b85", "NVIDIA GeForce RTX 5090", "GeForce", "Blackwell", 32768},
+           {"10de:2bb1", "NVIDIA RTX PRO 6000 Blackwell Workstation Edition", "professional", "Blackwell", 98304},
+           {"10de:2bb5", "NVIDIA RTX PRO 6000 Blackwell Server Edition", "professional", "Blackwell", 98304},
        }) {
     CAPTURE(row.id);
-    const auto model = std::ranges::find(models(), row.id, &GpuModel::id);
-    REQUIRE(model != models().end());
+    const auto model = std::ranges::find(gpu_models(), row.id, &GpuModel::id);
+    REQUIRE(model != gpu_models().end());
     CHECK(model->name == row.name);
     CHECK(model->segment == row.segment);
     CHECK(model->architecture == row.architecture);
-    CHECK(model->pcie_generation == row.pcie_generation);
     CHECK(model->vram_mib == row.vram_mib);
   }
 }
 
 TEST_CASE("gpus: every row is sound") {
-  CHECK(models().size() > 400);
-  CHECK(std::ranges::adjacent_find(models(), std::greater_equal(), &GpuModel::id) == models().end());
-  for (const GpuModel& model : models()) {
+  CHECK(gpu_models().size() > 400);
+  CHECK(std::ranges::adjacent_find(gpu_models(), std::greater_equal(), &GpuModel::id) == gpu_models().end());
+  for (const GpuModel& model : gpu_models()) {
     CAPTURE(model.id, model.name);
     CHECK(is_id(model.id));
     const bool geforce = contains(model.name, "GeForce") || contains(model.name, "NVIDIA TITAN") ||
@@ -105,50 +93,27 @@ TEST_CASE("gpus: every row is sound") {
 }
 
 TEST_CASE("gpus: GeForce cards older than Ampere are told from others") {
-  const auto old = [](std::string_view id) { return is_old_geforce(*std::ranges::find(models(), id, &GpuModel::id)); };
+  const auto old = [](std::string_view id) {
+    return is_old_geforce(*std::ranges::find(gpu_models(), id, &GpuModel::id));
+  };
   for (const char* id : {"10de:1380", "10de:1b06", "10de:1d01", "10de:1d81", "10de:1e04", "10de:2184"}) CHECK(old(id));
   for (const char* id : {"10de:1db6", "10de:1e30", "10de:1eb8", "10de:2204", "10de:2330", "10de:2684", "10de:2b85"})
     CHECK_FALSE(old(id));
 }
 
-TEST_CASE("gpus: a broken table is refused") {
-  const std::string row = R"({"id": "10de:0001", "name": "A", "segment": "B", "chip": "AA100", "vram_mib": 1})";
-  const std::string next = R"({"id": "10de:0002", "name": "A", "segment": "B", "chip": "AA100", "vram_mib": null})";
-  const auto with = [](std::string text, std::string_view part, std::string_view by) {
-    return text.replace(text.find(part), part.size(), by);
-  };
-  const auto good = parse_gpu_models(table(row + "," + next));
-  REQUIRE(good);
-  CHECK(good->front().architecture == "C");
-  CHECK(good->front().pcie_generation == 4);
-  CHECK(good->front().vram_mib == 1U);
-  CHECK(good->back().vram_mib == std::nullopt);
-  for (const std::string& broken :
-       {std::string(), std::string("{}"), table(""), table("1"), table(row + "," + row), table(next + "," + row),
-        table(with(row, "10de:0001", "10DE:0001")), table(with(row, "10de:0001", "10de:00:1")),
-        table(with(row, "AA100", "AA102")), table(with(row, R"("segment": "B", )", "")),
-        table(with(row, R"(, "vram_mib": 1)", "")), table(with(row, R"("vram_mib": 1)", R"("vram_mib": "1")")),
-        with(table(row), "gpus/2", "gpus/1"), with(table(row), R"("pcie_generation": 4)", R"("pcie_generation": "4")"),
-        with(table(row), R"(["AA100"])", R"(["AA100", "AA100"])"), with(table(row), R"(["AA100"])", "[1]"),
-        with(table(row), R"({"C": {"pcie_generation": 4, "chips": ["AA100"]}})", "[]")}) {
-    CAPTURE(broken);
-    CHECK_FALSE(parse_gpu_models(broken));
-  }
-}
-
 TEST_CASE("gpus: an id that is not listed is of its chip's architecture") {
-  const auto listed = model_of(models(), "10de:2684");
+  const auto listed = model_of("10de:2684");
   REQUIRE(listed);
   CHECK(listed->name == "NVIDIA GeForce RTX 4090");
-  const auto other = model_of(models(), "10de:26ff");  // a block of AD102
+  const auto other = model_of("10de:26ff");  // a block of AD102
   REQUIRE(other);
   CHECK(other->name == "NVIDIA 10de:26ff");
   CHECK(other->architecture == "Ada");
   CHECK(other->segment.empty());
   CHECK(may_be_geforce(other));
   CHECK_FALSE(is_old_geforce(*other));
-  CHECK_FALSE(model_of(models(), "10de:ffff"));
-  CHECK_FALSE(model_of(models(), "1002:2684"));
+  CHECK_FALSE(model_of("10de:ffff"));
+  CHECK_FALSE(model_of("1002:2684"));
 }
 
 TEST_CASE("gpus: a plan leaves GPUs out by address, model or UUID") {

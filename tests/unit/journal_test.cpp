@@ -159,7 +159,7 @@ TEST_CASE("a corrupt or newer database is set aside, and stays so until told") {
     CHECK(journal.error().next.find("--accept-state-loss") != std::string::npos);
   }
   CHECK(std::filesystem::exists(state.path() / "state.db.set-aside"));
-  REQUIRE(Journal::accept_loss(state.path()));
+  REQUIRE(Database::accept_loss(state.path()));
   CHECK(Journal::open(state.path(), Journal::Access::write));
   CHECK(std::filesystem::exists(state.path() / "state.db.lost-1"));
 }

@@ -24,7 +24,7 @@ struct Runtime {
   ~Runtime() { ::unsetenv("P2PD_RUNTIME"); }
 };
 
-using Kind = Request::Kind;
+using Kind = Event;
 
 /// Posts; returns the answer, or nothing if there is none yet.
 std::shared_ptr<std::optional<Answer>> post(Mailbox& mailbox, Kind kind, std::string plan = "") {
@@ -60,7 +60,7 @@ TEST_CASE("requests wait for a worker that is at rest, in order, and not without
   post(mailbox, Kind::pause);
   CHECK_FALSE(*first);
   CHECK(mailbox.next()->plan == "a");
-  CHECK(mailbox.next()->kind == Kind::pause);
+  CHECK(mailbox.next()->event == Kind::pause);
   CHECK_FALSE(mailbox.next());
   for (int i = 0; i < 16; ++i) CHECK_FALSE(*post(mailbox, Kind::apply));
   CHECK(is_refused(post(mailbox, Kind::apply), ErrorCode::busy));
@@ -170,8 +170,8 @@ TEST_CASE("the last request wins: a cancel or a revert replaces a pause, and eac
   walk(mailbox);
   for (const Kind kind : {Kind::pause, Kind::cancel, Kind::revert, Kind::cancel}) {
     CHECK(is_taken(post(mailbox, kind)));
-    CHECK(mailbox.asked() == event_of(kind));
-    CHECK(Mailbox().asked() == event_of(kind));
+    CHECK(mailbox.asked() == kind);
+    CHECK(Mailbox().asked() == kind);
   }
   CHECK(readable(mailbox.halt_fd()));
 }
@@ -187,8 +187,8 @@ TEST_CASE("after a cancel has ended what ran, no other request is answered OK") 
       CHECK(is_refused(answer, ErrorCode::state));
       CHECK((*answer)->error().message.find("is being undone") != std::string::npos);
     }
-    CHECK(Mailbox().asked() == event_of(undo));
-    CHECK(mailbox.poll() == event_of(undo));
+    CHECK(Mailbox().asked() == undo);
+    CHECK(mailbox.poll() == undo);
   }
 }
 
@@ -205,8 +205,8 @@ TEST_CASE("a resume that comes after the walk was told to pause waits for the en
   const auto late = post(mailbox, Kind::resume);
   CHECK_FALSE(*late);
   CHECK_FALSE(mailbox.end());
-  CHECK(mailbox.next()->kind == Kind::resume);
-  CHECK(mailbox.next()->kind == Kind::resume);
+  CHECK(mailbox.next()->event == Kind::resume);
+  CHECK(mailbox.next()->event == Kind::resume);
 }
 
 TEST_CASE("a request that comes after the walk was told to undo is answered once it does") {
@@ -231,7 +231,7 @@ TEST_CASE("a request for a run that has come to rest is not lost with the end of
     walk(mailbox, state);
     CHECK_FALSE(*post(mailbox, Kind::retry));
     CHECK_FALSE(mailbox.end());
-    CHECK(mailbox.next()->kind == Kind::retry);
+    CHECK(mailbox.next()->event == Kind::retry);
   }
 }
 

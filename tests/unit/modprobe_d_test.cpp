@@ -73,10 +73,13 @@ TEST_CASE("files come in modprobe's order", "[modprobe_d]") {
 }
 
 TEST_CASE("registry keys are split and put together", "[modprobe_d]") {
-  CHECK(parse_dwords("").empty());
-  CHECK(parse_dwords("a=1; b=0x2 ;;c") == Dwords{{"a", "1"}, {"b", "0x2"}, {"c", ""}});
-  CHECK(parse_dwords("\"PeerMappingOverride=1;\"") == Dwords{{"PeerMappingOverride", "1"}});
-  CHECK(dwords_text(parse_dwords("a=1;b=2;a=3;")) == "a=3;b=2");
+  CHECK(parse_dwords(kRegistryDwords, "").empty());
+  CHECK(parse_dwords(kRegistryDwords, "a=1; b=0x2 ;;c") == Dwords{{"a", "1"}, {"b", "0x2"}, {"c", ""}});
+  CHECK(parse_dwords(kRegistryDwords, "\"PeerMappingOverride=1;\"") == Dwords{{"PeerMappingOverride", "1"}});
+  CHECK(dwords_text(kRegistryDwords, parse_dwords(kRegistryDwords, "a=1;b=2;a=3;")) == "a=3;b=2");
+  const Dwords of_gpus = parse_dwords(kDeviceDwords, "a=0;pci=0000:01:00.0;a=1;=2;pci=0000:02:00.0;a=3;b;a=4");
+  CHECK(of_gpus == Dwords{{"0000:01:00.0/a", "1"}, {"0000:02:00.0/a", "4"}, {"0000:02:00.0/b", ""}});
+  CHECK(dwords_text(kDeviceDwords, of_gpus) == "pci=0000:01:00.0;a=1;pci=0000:02:00.0;a=4;b=");
 }
 
 TEST_CASE("values are compared as the kernel means them", "[modprobe_d]") {

@@ -10,7 +10,7 @@
 #include "made_tree.hpp"
 
 namespace p2pd {
-extern const Probe kModprobeOptions;
+extern const Probe kModprobeOptions, kOptionsInForce;
 extern const Action kModprobeOptionsAction;
 }  // namespace p2pd
 
@@ -34,6 +34,7 @@ struct Machine : test::MadeTree {
     return file ? std::string(std::istreambuf_iterator<char>(file), {}) : "absent";
   }
   Finding check(const Parameters& parameters) const { return kModprobeOptions.check(host, parameters).value(); }
+  Finding in_force() const { return kOptionsInForce.check(host, Parameters::object()).value(); }
   bool passes(const Parameters& parameters) const { return check(parameters).verdict == Verdict::pass; }
   bool refused(const Parameters& parameters, const std::string& why) {
     const std::string before = ours();
@@ -120,28 +121,29 @@ TEST_CASE("what would win over the drop-in is named", "[modprobe_options]") {
   }
 }
 
-TEST_CASE("whether the loaded module runs with the options is a fact", "[modprobe_options]") {
+TEST_CASE("options-in-force is about the loaded module, modprobe-options about the files", "[modprobe_options]") {
   Machine machine;
   REQUIRE(fix.apply(machine.host, kBar));
   REQUIRE(fix.apply(machine.host, kP2p));
-  CHECK(machine.check(kBar).facts["in_force"].is_null());
+  CHECK(machine.in_force().verdict == Verdict::not_applicable);
   machine.put("proc/driver/nvidia/params",
               "ResmanDebugLevel: 4294967295\nEnableResizableBar: 0\nRegistryDwords: "
               "\"ForceP2P=17;RMForceP2PType=1;\"\nRmMsg: \"\"\n");
   machine.put("sys/module/nvidia/parameters/NVreg_RegistryDwords", "\n");
   const Finding bar = machine.check(kBar);
   CHECK(bar.verdict == Verdict::pass);
-  CHECK(bar.facts["in_force"] == false);
-  CHECK(bar.facts["options"]["NVreg_EnableResizableBar"] ==
-        nlohmann::json{{"wanted", "1"}, {"configured", "1"}, {"running", "0"}});
-  CHECK(machine.check(kP2p).facts["in_force"] == true);
-  CHECK(machine.check(kP2p).facts["registry_dwords"]["ForceP2P"]["running"] == "17");
+  CHECK(bar.facts["options"]["NVreg_EnableResizableBar"] == nlohmann::json{{"wanted", "1"}, {"configured", "1"}});
+  CHECK(machine.check(kP2p).verdict == Verdict::pass);
+  const Finding stale = machine.in_force();
+  CHECK(stale.verdict == Verdict::fail);  // the registry keys are in force, ForceP2P=17 as 0x11
+  CHECK(stale.facts["not_in_force"].size() == 1);
+  CHECK(stale.summary.starts_with("NVreg_EnableResizableBar=1 ("));
+  CHECK(stale.summary.ends_with(" is not in force: the module runs with 0"));
 
   const Parameters drm{{"module", "nvidia-drm"}, {"options", {{"modeset", 1}}}};
   machine.put("sys/module/nvidia_drm/parameters/modeset", "Y\n");
   const Finding finding = machine.check(drm);
   CHECK(finding.verdict == Verdict::fail);
-  CHECK(finding.facts["in_force"] == true);
   CHECK(finding.summary == "module nvidia_drm is not configured with modeset=1");
   CHECK_FALSE(finding.next.empty());
 }
@@ -215,8 +217,8 @@ TEST_CASE("modprobe-options: registry keys of single GPUs have their own option"
         "pci=0000:03:00.0;Mine=7\"\n");
   machine.put("proc/driver/nvidia/params",
               "RegistryDwords: \"ForceP2P=17\"\nRegistryDwordsPerDevice: \"pci=0000:01:00.0;RMForceStaticBar1=1\"\n");
-  CHECK(machine.check(both).facts["in_force"] == false);
-  CHECK(machine.check(both).facts["registry_dwords"]["0000:01:00.0/RMForceStaticBar1"]["running"] == "1");
+  machine.put("sys/module/nvidia/version", "580.95.05\n");
+  CHECK(machine.in_force().facts["not_in_force"].size() == 1);  // of the other two GPUs
 
   SECTION("a GPU that left its slot keeps no key of ours") {
     REQUIRE(fix.apply(machine.host, with({{"0000:04:00.0/RMForceStaticBar1", 1}})));

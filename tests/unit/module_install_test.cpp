@@ -12,6 +12,7 @@
 
 #include "catch.hpp"
 #include "machine/boot/efi_variable.hpp"
+#include "machine/modules/dkms.hpp"
 #include "machine/modules/module_signing.hpp"
 #include "made_module.hpp"
 #include "made_tree.hpp"

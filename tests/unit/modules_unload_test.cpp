@@ -3,7 +3,7 @@
 
 #include "base/action.hpp"
 #include "loaded_machine.hpp"
-#include "machine/driver/gpu_services.hpp"
+#include "machine/driver/gpu_holders.hpp"
 
 namespace p2pd {
 extern const Action kDriverModulesAction;

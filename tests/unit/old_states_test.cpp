@@ -4,7 +4,7 @@
 #include <sqlite3.h>
 
 #include "actions/registry.hpp"
-#include "engine/worker.hpp"
+#include "engine/open_state.hpp"
 #include "machines.hpp"
 #include "probes/registry.hpp"
 
@@ -65,11 +65,10 @@ class Upgraded {
   Result<Run> ask(const std::function<Result<Run>(Walk&)>& request) {
     RecordedRunner runner(record_.root());
     Observer observer;
-    Requests requests;
     NoReboot rebooter;
-    Worker worker = TRY(Worker::open({.root = record_.path(""), .state = state_.path(), .holder = "test"}, kRegistry,
-                                     {runner, observer, requests, rebooter}));
-    return request(worker.walk());
+    const auto opened = TRY(OpenState::open({.root = record_.path(""), .state = state_.path(), .holder = "test"},
+                                            kRegistry, {runner, observer, [] { return std::nullopt; }, rebooter}));
+    return request(opened->walk());
   }
 
   /// Boots with the arguments that the drop-in carries.

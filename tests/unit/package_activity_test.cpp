@@ -41,8 +41,7 @@ TEST_CASE("package-activity: at rest passes, by files alone") {
   machine.put("proc/locks", "1: POSIX  ADVISORY  WRITE 7 00:01:1 0 EOF\n");
   const Finding finding = machine.look().value();
   CHECK(finding.verdict == Verdict::pass);
-  CHECK(finding.facts["snapd_seeded"] == true);
-  CHECK(finding.facts["locks"] == nlohmann::json::array());
+  CHECK(finding.facts["busy"] == nlohmann::json::array());
   CHECK(machine.runner.ran.empty());
 }
 
@@ -69,7 +68,7 @@ TEST_CASE("package-activity: locks are held by who is in the table, not by files
                 "\n:\n1: POSIX\n1: POSIX ADVISORY WRITE x y:z:q\n" + std::string(5000, 'a') + "\n2: " + lists);
     CHECK(machine.look()->verdict == Verdict::fail);
   }
-  SECTION("no table") { CHECK(machine.look()->facts["locks"].is_null()); }
+  SECTION("no table") { CHECK(machine.look()->verdict == Verdict::pass); }
 }
 
 TEST_CASE("package-activity: what installs in the background fails") {
@@ -90,6 +89,6 @@ TEST_CASE("package-activity: what installs in the background fails") {
     machine.put("var/lib/snapd/seed/seed.yaml");
     CHECK(machine.fails().facts["busy"] == nlohmann::json::array({"snapd"}));
     machine.put("var/lib/snapd/state.json", "\"seeded\"");
-    CHECK(machine.fails().facts["snapd_seeded"] == false);
+    CHECK(machine.fails().summary.starts_with("snapd is still running"));
   }
 }

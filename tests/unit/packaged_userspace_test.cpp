@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "machine/driver/packaged_userspace.hpp"
+#include "machine/driver/driver_install.hpp"
 
 #include "catch.hpp"
 #include "made_tree.hpp"

@@ -280,5 +280,5 @@ TEST_CASE("PCI cases: ACS") {
   });
   MadeBus bus;
   intel(bus, 0x0000000f);
-  CHECK(bus.look(kAcsRedirection).facts["ports"][0]["control"] == "0x0000");
+  CHECK(bus.look(kAcsRedirection).evidence[0].value == "control 0x0000");
 }

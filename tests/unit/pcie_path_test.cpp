@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "machine/hardware/pcie_path.hpp"
 
+#include <linux/pci_regs.h>
+
 #include <cstdlib>
 #include <iostream>
 #include <random>
@@ -71,7 +73,7 @@ TEST_CASE("bench path: redirection takes the uplink, and only its own bit does")
     Machine machine;
     add_switches(machine, acs);
     const Path path = machine.pair("0000:03:00.0", "0000:04:00.0");
-    CHECK((std::ranges::count(path.shared, "0000:00:01.0") == 1) == ((acs & kAcsRequestRedirect) != 0));
+    CHECK((std::ranges::count(path.shared, "0000:00:01.0") == 1) == ((acs & PCI_ACS_RR) != 0));
     CHECK(path.kind == PathKind::pcie_switch);
   }
 }

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: MIT
 // Groups of GPUs that can be peers, and GPUs that are alone.
 #include "machine/hardware/peer_groups.hpp"
+#include "machine/hardware/pcie_path.hpp"
 
 #include <fmt/format.h>
 
 #include "actions/registry.hpp"
 #include "fake_gpu_host.hpp"
 #include "machine/driver/ready.hpp"
-#include "machine/hardware/acs_port.hpp"
 #include "machines.hpp"
-#include "plan/alone_gpus.hpp"
 #include "plan/config.hpp"
 #include "plan/journalled_plan.hpp"
 #include "plan/plan.hpp"
+#include "plan/resolve.hpp"
 #include "probes/registry.hpp"
 
 using namespace p2pd;

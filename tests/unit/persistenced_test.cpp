@@ -156,7 +156,7 @@ TEST_CASE("persistenced: on a running host it is started, and stopped again") {
   machine.put("proc/driver/nvidia/version", "");
   REQUIRE(kPersistencedAction.apply(host, {}));
   CHECK(machine.runs);
-  CHECK(kPersistenced.check(host, {})->facts["runs"] == true);
+  CHECK(kPersistenced.check(host, {})->summary == "nvidia-persistenced runs, and starts at each boot");
   machine.runner.ran.clear();
   REQUIRE(kPersistencedAction.apply(host, {}));
   CHECK(machine.runner.ran == std::vector<std::string>{"systemctl is-active nvidia-persistenced.service"});

@@ -7,7 +7,6 @@
 #include "odd_machine.hpp"
 #include "record/redact.hpp"
 #include "report/document.hpp"
-#include "report/machine.hpp"
 #include "report/page.hpp"
 
 using namespace p2pd;

@@ -10,7 +10,7 @@
 #include "catch.hpp"
 #include "machine/hardware/pci.hpp"
 #include "machines.hpp"
-#include "record/record_excerpt.hpp"
+#include "record/record_files.hpp"
 #include "temporary.hpp"
 
 namespace fs = std::filesystem;

@@ -75,14 +75,14 @@ inline json event(const char* time, const char* boot, const char* type, const ch
   return {{"time", time}, {"boot_id", boot}, {"run", 1}, {"type", type}, {"step", step}, {"text", text}};
 }
 
-inline json plan() {
-  return {{"steps",
-           {{{"gate", "acs"},
-             {"title", "No port where two GPUs' ways part redirects their traffic"},
-             {"why", "Half the bandwidth, or no P2P at all."}},
-            {{"goal", "p2p-proven"},
-             {"title", "Every pair of GPUs moved correct bytes on this boot"},
-             {"why", "Only data that was looked at proves P2P."}}}}};
+inline Plan plan() {
+  Plan plan;
+  for (const char* id : {"acs", "p2p-proven"}) plan.steps.emplace_back().id = id;
+  plan.steps[0].title = "No port where two GPUs' ways part redirects their traffic";
+  plan.steps[0].why = "Half the bandwidth, or no P2P at all.";
+  plan.steps[1].title = "Every pair of GPUs moved correct bytes on this boot";
+  plan.steps[1].why = "Only data that was looked at proves P2P.";
+  return plan;
 }
 
 inline json finding(const char* verdict, const std::string& summary, json facts = json::object()) {
@@ -97,7 +97,7 @@ inline json finding(const char* verdict, const std::string& summary, json facts 
 inline Sources run_of(const char* state, const char* result, const json& acs, const json& proof) {
   Sources sources;
   sources.made = "2026-11-22T12:00:00Z";
-  sources.plans = json::array({plan()});
+  sources.plans = {plan()};
   sources.status = {{"run", 1},
                     {"plan", "geforce-p2p"},
                     {"state", state},

@@ -23,7 +23,8 @@ TEST_CASE("report: nothing that the host says becomes markup") {
     if (value.is_structured())
       for (json& inner : value) spoil(inner);
   };
-  for (json* part : {&sources.status, &sources.machine, &sources.plans}) spoil(*part);
+  for (json* part : {&sources.status, &sources.machine}) spoil(*part);
+  for (Step& step : sources.plans[0].steps) step.title += evil, step.why += evil;
   for (json& entry : sources.history["events"]) spoil(entry["text"]), spoil(entry["step"]), spoil(entry["time"]);
   json& bench = sources.history["runs"][0]["steps"][1]["finding"]["facts"];
   for (const char* key : {"judgement", "advice", "wrong"}) spoil(bench[key]);
@@ -49,7 +50,7 @@ TEST_CASE("report: JSON of any shape makes a page") {
                          {{"events", {{{"boot_id", 3}}}}}};
   for (const json& shape : shapes) {
     Sources sources;
-    sources.status = sources.history = sources.diagnosis = sources.plans = sources.baseline = sources.machine = shape;
+    sources.status = sources.history = sources.diagnosis = sources.baseline = sources.machine = shape;
     CHECK(holds(page_of(sources), "<h1>"));
   }
   Sources sources = ready_run(2);
@@ -63,7 +64,7 @@ TEST_CASE("report: JSON of any shape makes a page") {
 TEST_CASE("report: nothing has run") {
   Sources sources;
   sources.made = "2026-11-22T12:00:00Z";
-  sources.plans = json::array({plan()});
+  sources.plans = {plan()};
   sources.status = {
       {"run", 0}, {"state", "idle"}, {"reason", "nothing has run on this machine yet"}, {"steps", json::array()}};
   sources.history = {{"runs", json::array()}, {"events", json::array()}};
@@ -84,13 +85,13 @@ TEST_CASE("report: a run that ended ready, two GPUs") {
   sources.machine = machine_of(2);
   sources.machine["text"] = "2 x GeForce RTX 4090; Linux 6.8.0-60-generic";
   sources.machine["emulated"] = "This machine is emulated: its figures say nothing about real hardware.";
-  sources.in_place = {{{"run", 1},
-                       {"step", "acs"},
-                       {"summary", "boot with pci=disable_acs_redir"},
-                       {"cost", "pass no device to a guest"},
-                       {"reboot", true},
-                       {"files", {"/etc/default/grub.d/zz-p2pd.cfg"}},
-                       {"packages", {"gcc-12 installed"}}}};
+  sources.in_place = {{1,
+                       "acs",
+                       "boot with pci=disable_acs_redir",
+                       "pass no device to a guest",
+                       true,
+                       {"/etc/default/grub.d/zz-p2pd.cfg"},
+                       {"gcc-12 installed"}}};
   const std::string page = page_of(sources);
   for (const char* told :
        {"2 x GeForce RTX 4090", "This machine is emulated", "boot with pci=disable_acs_redir", "zz-p2pd.cfg",
@@ -172,8 +173,10 @@ TEST_CASE("report: looks at every boot do not hide what was done") {
          {"steps",
           {{{"step", "p2p-proven"}, {"status", "holds"}, {"finding", finding("pass", "proven again", quick)}}}}});
   sources.history["runs"].push_back(apply);
-  sources.plans.insert(sources.plans.begin(),
-                       json{{"steps", {{{"goal", "p2p-proven"}, {"title", "Of the plan of each boot"}}}}});
+  Plan of_each_boot;
+  of_each_boot.steps.emplace_back().id = "p2p-proven";
+  of_each_boot.steps.back().title = "Of the plan of each boot";
+  sources.plans.insert(sources.plans.begin(), of_each_boot);
   const json document = report_document(sources);
   CHECK(document["looks"] == 38);
   CHECK(document["proof"]["run"] == 1);

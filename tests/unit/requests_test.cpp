@@ -67,19 +67,22 @@ class Peers {
 TEST_CASE("requests are read as they were made, and the run comes back") {
   Request read;
   Peers peers([&](sd_bus_message* call, sd_bus_error* error) {
-    const int code = read_request(call, read, error);
-    return code < 0 ? code : send_answer(call, 7);
+    const std::optional<int> refused = read_request(call, read, error);
+    return refused ? *refused : send_answer(call, 7);
   });
-  using Kind = Request::Kind;
+  using Kind = Event;
   for (const Kind kind : {Kind::apply, Kind::pause, Kind::resume, Kind::retry, Kind::cancel, Kind::revert}) {
     const Request request{kind, kind == Kind::apply ? "work" : "", kind != Kind::apply};
     const MessageRef reply = peers.reply_to(*call_of(peers.asks(), nullptr, request));
     CHECK(answer_in(reply).value() == 7);
     CHECK_FALSE(error_in(reply));
-    CHECK(read.kind == kind);
+    CHECK(read.event == kind);
     CHECK(read.plan == request.plan);
     CHECK(read.reboot == request.reboot);
   }
+  const MessageRef refused = peers.reply_to(*call_of(peers.asks(), nullptr, {.plan = "/etc/p2pd/plans/x.yaml"}));
+  REQUIRE(error_in(refused));
+  CHECK(error_in(refused)->code == ErrorCode::invalid);
 }
 
 TEST_CASE("an error of p2pd keeps its code, message and next step") {
@@ -87,7 +90,7 @@ TEST_CASE("an error of p2pd keeps its code, message and next step") {
   Peers peers([&](sd_bus_message* call, sd_bus_error*) { return send_answer(call, Failure(error)); });
   for (int code = 0; code <= static_cast<int>(ErrorCode::database_quarantined); ++code) {
     error = {static_cast<ErrorCode>(code), "m; next: x \xff", "\ufffe\ufdd0n\U0001fffe\uffbe\ufdcf"};
-    const MessageRef reply = peers.reply_to(*call_of(peers.asks(), nullptr, {.kind = Request::Kind::pause}));
+    const MessageRef reply = peers.reply_to(*call_of(peers.asks(), nullptr, {.event = Event::pause}));
     const std::optional<Error> read = error_in(reply);
     REQUIRE(read);
     CHECK(read->code == error.code);
@@ -100,9 +103,9 @@ TEST_CASE("an error of p2pd keeps its code, message and next step") {
 TEST_CASE("arguments that are none of the method, and replies that are no run, are errors") {
   Peers peers([](sd_bus_message* call, sd_bus_error* error) {
     Request request;
-    const int code = read_request(call, request, error);
-    if (code >= 0) return sd_bus_reply_method_return(call, "s", "seven");
-    return sd_bus_reply_method_errno(call, code, error);
+    const std::optional<int> refused = read_request(call, request, error);
+    if (!refused) return sd_bus_reply_method_return(call, "s", "seven");
+    return sd_bus_reply_method_errno(call, *refused, error);
   });
   struct Row {
     const char* method;

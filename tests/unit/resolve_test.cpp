@@ -77,10 +77,10 @@ TEST_CASE("resolve: what p2pd installed stays, as long as it fits") {
     return resolve(plan_of({{{"entry", "chosen"}}}), {}, Host(machine.root(), runner)).steps[0].with["entry"];
   };
   const auto verdict = std::ranges::find_if(choice.table, [&](const EntryVerdict& row) {
-    return row.entry != choice.entry->id && row.fit <= EntryVerdict::Fit::untried;
+    return row.entry != choice.entry && row.fit <= EntryVerdict::Fit::untried;
   });
   REQUIRE(verdict != choice.table.end());
-  const CatalogueEntry& other = *std::ranges::find(shipped().entries, verdict->entry, &CatalogueEntry::id);
+  const CatalogueEntry& other = *verdict->entry;
   CHECK(chosen(other.base_version, other.commit) == other.id);
   CHECK(chosen("1.1", other.commit) == choice.entry->id);  // of no entry
   CHECK(chosen(other.base_version, std::string(40, '1')) == choice.entry->id);

@@ -69,8 +69,7 @@ struct Card {
 inline Machine::Gpu gpu_of(const Card& card, std::size_t at) {
   Machine::Gpu gpu{
       {"0000:0" + std::to_string(at + 1) + ":00.0", card.id, std::nullopt}, card.told, card.bar1, card.most};
-  static const std::vector<GpuModel> kModels = gpu_models().value();
-  for (const GpuModel& model : kModels)
+  for (const GpuModel& model : gpu_models())
     if (model.id == card.id) gpu.model = model;
   return gpu;
 }
@@ -90,17 +89,17 @@ inline Machine machine_of(const std::vector<Card>& cards, const std::vector<Boot
   for (const Card& card : cards) machine.gpus.push_back(gpu_of(card, machine.gpus.size()));
   for (const Boots& boots : kernels) {
     Machine::Target kernel{{boots.release, machine.kernels.empty(), boots.compiler, "/boot/config", true}, {}};
+    kernel.compiler_installed = boots.compiler == Compiler{"gcc", 12};
     if (boots.headers != Headers::absent) kernel.rules[kRule] = boots.headers == Headers::backport;
     machine.kernels.push_back(kernel);
   }
-  machine.gcc_installed = {12};
   machine.distribution = {distribution, "12", std::string(distribution) == "debian"};
   machine.driver_version = driver;
   return machine;
 }
 
 inline const EntryVerdict& row(const Choice& choice, std::string_view entry) {
-  const auto found = std::ranges::find(choice.table, entry, &EntryVerdict::entry);
+  const auto found = std::ranges::find(choice.table, entry, [](const EntryVerdict& one) { return one.entry->id; });
   REQUIRE(found != choice.table.end());
   return *found;
 }

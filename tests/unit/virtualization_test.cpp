@@ -58,7 +58,6 @@ TEST_CASE("virtualization: the CPU's flag outranks names") {
   const Finding finding = machine.look().value();
   CHECK(finding.verdict == Verdict::not_applicable);
   CHECK(finding.facts["hypervisor"] == "Google");
-  CHECK(finding.facts["host_decides"].size() == 4);
   CHECK(finding.summary.find("a guest of Google") != std::string::npos);
 }
 
@@ -83,7 +82,6 @@ TEST_CASE("virtualization: drivers refuse GeForce cards in a guest, unless they 
   CHECK(look(kGpu, clique(1), none).verdict == Verdict::fail);
   CHECK(look(kGpu, clique(1), clique(2)).verdict == Verdict::fail);
   CHECK(look(kGpu, clique(3), clique(3)).verdict == Verdict::not_applicable);
-  CHECK(look(kGpu, clique(3), clique(3)).facts["gpudirect_clique"]["0000:02:00.0"] == 3);
   CHECK(look("de 10 30 22", none, none).verdict == Verdict::not_applicable);  // professional
   // a driver that is made to give P2P asks neither hypervisor nor chipset
   CHECK(look(kGpu, none, none).verdict == Verdict::fail);
@@ -126,12 +124,11 @@ TEST_CASE("virtualization: without both, only what no board has tells") {
   SECTION("a GPU on a root bus") {
     machine.function("0000:02:00.0", kGpu, kDisplay);
     CHECK(machine.look()->facts["guest"] == true);
-    CHECK(machine.look()->facts["gpus"] == 2);
-    CHECK(machine.look()->facts["gpus_below_port"] == 1);
+    CHECK(machine.look()->summary.find("IOMMU beyond the ports that it shows") != std::string::npos);
   }
   SECTION("the same bus of another domain") {
     machine.function("0001:01:00.0", kGpu, kDisplay);
-    CHECK(machine.look()->facts["gpus_below_port"] == 1);
+    CHECK(machine.look()->summary.find("IOMMU beyond the ports that it shows") != std::string::npos);
   }
   SECTION("a port of QEMU") {
     machine.function("0000:00:02.0", "36 1b 0c 00", kBridge);

@@ -235,10 +235,10 @@ Result<Run> World::start(const std::function<Result<Run>(Walk&)>& work) {
   Host host(root, commands, &undo);
   FakeClock clock(on_wait);
   FakeRebooter rebooter(reboots, calls_off, in_the_way);
-  FakeRequests requests(asked, quiet_polls);
+  const Poll poll = [&] { return quiet_polls-- > 0 ? std::nullopt : std::exchange(asked, std::nullopt); };
   FakeObserver observer(waited_for);
   const Registry words = registry();
-  Walk walk({host, words, journal, undo, clock, rebooter, observer, requests}, "boot-" + std::to_string(boot_));
+  Walk walk({host, words, journal, undo, clock, rebooter, observer, poll}, "boot-" + std::to_string(boot_));
   Result<Run> run = work(walk);
   applied_anything = undo.changed();
   return run;

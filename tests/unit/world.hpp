@@ -62,17 +62,6 @@ class FakeObserver : public Observer {
   std::string& waited_for_;
 };
 
-/// Answers the polls as the test says.
-class FakeRequests : public Requests {
- public:
-  FakeRequests(std::optional<Event>& asked, int& quiet) : asked_(asked), quiet_(quiet) {}
-  std::optional<Event> poll() override { return quiet_-- > 0 ? std::nullopt : std::exchange(asked_, std::nullopt); }
-
- private:
-  std::optional<Event>& asked_;
-  int& quiet_;
-};
-
 /// A machine of a few files a step: its fix adds a line to /etc/shared and writes /live/NAME (in effect at once) or
 /// /want/NAME (in effect as /now/NAME from the next boot on); /faults/NAME is its fault.
 ///

@@ -7,11 +7,15 @@
 #include "machine/boot/bar1_room.hpp"
 
 #include <fmt/format.h>
+#include <linux/pci_regs.h>
 
 #include <algorithm>
 #include <charconv>
+#include <cinttypes>
+#include <cstdio>
 #include <iterator>
 #include <optional>
+#include <sstream>
 #include <utility>
 
 #include "machine/boot/kernel_arguments.hpp"
@@ -24,7 +28,6 @@ constexpr std::string_view kTree = "/proc/iomem";
 constexpr std::size_t kTreeLimit = 4U << 20;
 constexpr std::string_view kBus = "PCI Bus ";
 constexpr std::size_t kNone = ~std::size_t{0};
-constexpr std::size_t kPrefetchBase = 0x24;
 
 /// A line of the tree, "  4000000000-47ffffffff : PCI Bus 0000:01".
 struct Resource {
@@ -35,33 +38,27 @@ struct Resource {
   bool released = false;
 };
 
-std::optional<Resource> parse(std::string_view line) {
+std::optional<Resource> parse(const std::string& line) {
   Resource resource;
-  const char* const end = line.data() + line.size();
-  const auto [dash, first_error] = std::from_chars(line.data(), end, resource.first, 16);
-  if (first_error != std::errc() || dash == end || *dash != '-') return std::nullopt;
-  const auto [rest, last_error] = std::from_chars(dash + 1, end, resource.last, 16);
-  const std::string_view name(rest, static_cast<std::size_t>(end - rest));
-  if (last_error != std::errc() || !name.starts_with(" : ") || resource.last <= resource.first) return std::nullopt;
-  resource.name = name.substr(3);
+  int name = 0;
+  std::sscanf(line.c_str(), "%" SCNx64 "-%" SCNx64 " : %n", &resource.first, &resource.last, &name);
+  if (name == 0 || resource.last <= resource.first) return std::nullopt;
+  resource.name = line.substr(static_cast<std::size_t>(name));
   return resource;
 }
 
 /// Reads the tree; empty if addresses are hidden.
 std::vector<Resource> read_tree(const Host& host) {
-  const std::string text = host.files().read(kTree, kTreeLimit).value_or("");
   std::vector<Resource> tree;
   std::vector<std::size_t> above;  // parents by depth
-  for (std::string_view rest = text; !rest.empty();) {
-    const std::string_view line = rest.substr(0, rest.find('\n'));
-    rest.remove_prefix(std::min(line.size() + 1, rest.size()));
-    const std::size_t blanks = std::min(line.find_first_not_of(' '), line.size());
-    const auto resource = parse(line.substr(blanks));
+  std::istringstream lines(host.files().read(kTree, kTreeLimit).value_or(""));
+  for (std::string line; std::getline(lines, line);) {
+    auto resource = parse(line);
     if (!resource) continue;
-    above.resize(std::min(blanks / 2, above.size()));
-    tree.push_back(*resource);
-    if (!above.empty()) tree.back().parent = above.back();
-    above.push_back(tree.size() - 1);
+    above.resize(std::min(line.find_first_not_of(' ') / 2, above.size()));
+    if (!above.empty()) resource->parent = above.back();
+    above.push_back(tree.size());
+    tree.push_back(std::move(*resource));
   }
   return tree;
 }
@@ -114,7 +111,9 @@ class Tree {
   }
 
  private:
-  static bool is_wide(const PciDevice& port) { return (port.word(kPrefetchBase) & 0xfU) == 1; }  // 64 bits
+  static bool is_wide(const PciDevice& port) {
+    return (port.word(PCI_PREF_MEMORY_BASE) & PCI_PREF_RANGE_TYPE_MASK) == PCI_PREF_RANGE_TYPE_64;
+  }  // 64 bits
 
   /// True for BAR1 and BAR3 of the GPU, which its driver releases. What else has its address (the registers of its
   /// virtual functions) stays, and pins the window.
@@ -147,8 +146,8 @@ class Tree {
 
   std::size_t window_of(const PciDevice& port) const {
     const PciRange window = prefetchable_window(port);
-    const std::string name =
-        fmt::format("{}{}:{:02x}", kBus, port.address.substr(0, port.address.find(':')), port.word(0x19) & 0xffU);
+    const std::string name = fmt::format("{}{}:{:02x}", kBus, port.address.substr(0, port.address.find(':')),
+                                         port.word(PCI_SECONDARY_BUS) & 0xffU);
     for (std::size_t i = 0; i < all_.size(); ++i) {
       const Resource& one = all_[i];
       if (!one.released && one.name == name && one.first == window.first && one.last - one.first + 1 == window.length)
@@ -200,21 +199,6 @@ class Tree {
   std::vector<Resource> all_;
 };
 
-}  // namespace
-
-std::vector<Bar1Room> rooms_for_bar1(const Host& host, const std::vector<Bar1>& gpus) {
-  std::vector<Bar1Room> rooms(gpus.size());
-  if (std::ranges::none_of(gpus, &Bar1::must_grow)) return rooms;
-  Tree tree(read_tree(host));
-  for (std::size_t i = 0; i < gpus.size(); ++i) {
-    if (!gpus[i].must_grow()) continue;
-    rooms[i] = tree.empty() ? Bar1Room{Bar1Room::Kind::unknown, nullptr} : tree.resize(host, gpus[i]);
-  }
-  return rooms;
-}
-
-namespace {
-
 /// Size that `record` says the kernel found no space for in BAR1 of `gpu`; 0: it says nothing of the kind.
 std::uint64_t refused_bytes(const KernelRecord& record, const Bar1& gpu) {
   constexpr std::string_view kSize = "[mem size 0x";
@@ -230,19 +214,22 @@ std::uint64_t refused_bytes(const KernelRecord& record, const Bar1& gpu) {
 
 }  // namespace
 
-std::vector<Bar1Room> tried_rooms_for_bar1(const Host& host, const std::vector<Bar1>& gpus) {
-  std::vector<Bar1Room> rooms = rooms_for_bar1(host, gpus);
+std::vector<Bar1Room> rooms_for_bar1(const Host& host, const std::vector<Bar1>& gpus) {
+  std::vector<Bar1Room> rooms(gpus.size());
   if (std::ranges::none_of(gpus, &Bar1::must_grow)) return rooms;
+  Tree tree(read_tree(host));
   const auto log = kernel_log(host);
   const bool realloc = all_in_force({"pci=realloc"}, parse_kernel_line(host.line("/proc/cmdline").value_or("")));
-  for (std::size_t i = 0; log && i < gpus.size(); ++i) {
-    if (!gpus[i].must_grow() || (gpus[i].range->length == 0 && !realloc)) continue;
+  for (std::size_t i = 0; i < gpus.size(); ++i) {
+    if (!gpus[i].must_grow()) continue;
+    rooms[i] = tree.empty() ? Bar1Room{Bar1Room::Kind::unknown, nullptr} : tree.resize(host, gpus[i]);
     const std::uint64_t above = gpus[i].range->length, below = 2 * *gpus[i].goal_bytes();
     const auto refuses = [&](const KernelRecord& record) {
       const std::uint64_t bytes = refused_bytes(record, gpus[i]);
       return bytes > above && bytes < below;
     };
-    if (std::ranges::any_of(log->records, refuses)) rooms[i] = {Bar1Room::Kind::refused, nullptr};
+    const bool tried = above > 0 || realloc;
+    if (tried && log && std::ranges::any_of(log->records, refuses)) rooms[i] = {Bar1Room::Kind::refused, nullptr};
   }
   return rooms;
 }

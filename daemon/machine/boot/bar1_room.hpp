@@ -24,12 +24,9 @@ struct Bar1Room {
 };
 
 /// Room of each of `gpus`, resized one after the other in this order as the driver does, each to the largest size that
-/// fits.
+/// fits. `refused` where the kernel has tried a size between the one in force and the goal since it booted, and found
+/// no space ("BAR 1 [mem size 0x800000000 64bit pref]: can't assign; no space"). A BAR1 that the firmware left without
+/// an address is not refused as long as pci=realloc is not in force.
 std::vector<Bar1Room> rooms_for_bar1(const Host& host, const std::vector<Bar1>& gpus);
-
-/// Rooms of rooms_for_bar1(), but `refused` where the kernel has tried a size between the one in force and the goal
-/// since it booted, and found no space ("BAR 1 [mem size 0x800000000 64bit pref]: can't assign; no space"). A BAR1
-/// that the firmware left without an address is not refused as long as pci=realloc is not in force.
-std::vector<Bar1Room> tried_rooms_for_bar1(const Host& host, const std::vector<Bar1>& gpus);
 
 }  // namespace p2pd

@@ -7,7 +7,6 @@
 #include <sstream>
 
 #include "machine/boot/grub.hpp"
-#include "machine/boot/shell_assignments.hpp"
 
 namespace p2pd {
 namespace {
@@ -103,21 +102,16 @@ Failure read_only(const std::string& place) {
               "Remove \"readonly\" there, then try again.");
 }
 
-/// Evaluates `stages` without a shell; else returns false and sets `unclear`.
-Result<bool> follow(std::vector<Stage>& stages, std::string& unclear) {
+/// Evaluates `stages` without a shell; false: they must be run.
+Result<bool> follow(std::vector<Stage>& stages) {
   ShellVariables variables{{kAll, ""}, {kDefault, ""}};
-  std::map<std::string, int> fixed;
+  std::set<std::string> fixed;
   std::string fixed_at;
   for (Stage& stage : stages) {
     const auto read = read_shell_assignments(stage.text, variables, fixed);
-    if (fixed_at.empty() && fixed.contains(kDefault)) fixed_at = fmt::format("{}:{}", stage.file, fixed[kDefault]);
+    if (fixed_at.empty() && fixed.contains(kDefault)) fixed_at = place_of(stage, kDefault, "readonly");
     if (!read && read.error().code == ErrorCode::denied && !fixed_at.empty()) return read_only(fixed_at);
-    if (!read)
-      unclear = fmt::format("{}: {}", stage.file, read.error().message);
-    else if (!variables[kAll] || !variables[kDefault])
-      unclear = fmt::format("{}: what it gives {} is known only by running it",
-                            place_of(stage, variables[kAll] ? kDefault : kAll), variables[kAll] ? kDefault : kAll);
-    if (!unclear.empty()) return false;
+    if (!read || !variables[kAll] || !variables[kDefault]) return false;
     stage.all = *variables[kAll];
     stage.normal = *variables[kDefault];
   }
@@ -155,16 +149,14 @@ done)sh";
 
 Result<bool> grub_defaults_keep(const Host& host, const std::vector<std::string>& arguments) {
   std::vector<Stage> stages = TRY(sourced_files(host, arguments));
-  std::string unclear;
-  if (!TRY(follow(stages, unclear))) return false;
+  if (!TRY(follow(stages))) return false;
   TRY(judge(stages, arguments));
   return true;
 }
 
 Result<void> require_grub_defaults(Host& host, const std::vector<std::string>& arguments) {
   std::vector<Stage> stages = TRY(sourced_files(host, arguments));
-  std::string unclear;
-  if (!TRY(follow(stages, unclear))) TRY(run(host, stages));
+  if (!TRY(follow(stages))) TRY(run(host, stages));
   return judge(stages, arguments);
 }
 

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: MIT
-// Parser of grub.cfg and grubenv.
+// Parsers of grub.cfg, grubenv and the shell files that grub-mkconfig sources.
+#include <fmt/format.h>
+
 #include <algorithm>
-#include <array>
+#include <cctype>
+#include <initializer_list>
 #include <utility>
 
+#include "machine/boot/grub_defaults.hpp"
 #include "machine/boot/grub_menu.hpp"
 
 namespace p2pd {
@@ -11,10 +15,84 @@ namespace {
 
 constexpr std::size_t kNestingLimit = 32;  // depth of nested blocks
 
-template <std::size_t N>
-bool one_of(std::string_view word, const std::array<std::string_view, N>& words) {
-  return std::find(words.begin(), words.end(), word) != words.end();
+bool one_of(std::string_view word, std::initializer_list<std::string_view> words) {
+  return std::ranges::find(words, word) != words.end();
 }
+
+bool is_name(char c) { return c == '_' || std::isalnum(static_cast<unsigned char>(c)) != 0; }
+
+/// Words of a shell, of POSIX or of GRUB: quotes, escapes, comments (Shell Command Language, 2.2 and 2.3;
+/// grub-core/script/yylex.l).
+class ShellLexer {
+ public:
+  /// `ends`: characters that end a word. `escaped`: those that a backslash escapes between double quotes.
+  ShellLexer(std::string_view text, std::string_view ends, std::string_view escaped)
+      : text_(text), ends_(ends), escaped_(escaped) {}
+  virtual ~ShellLexer() = default;
+
+ protected:
+  /// Appends the expansion that begins here; false: it is a plain character.
+  virtual Result<bool> expand(std::string& value, bool quoted) = 0;
+  /// Error for a quotation mark that is not closed.
+  virtual Failure unclosed(std::size_t begin) const = 0;
+
+  char peek(std::size_t ahead = 0) const { return at_ + ahead < text_.size() ? text_[at_ + ahead] : '\n'; }
+
+  /// Skips `blanks`, line continuations and comments.
+  void skip(std::string_view blanks) {
+    while (at_ < text_.size()) {
+      if (blanks.find(text_[at_]) != std::string_view::npos)
+        ++at_;
+      else if (text_.substr(at_, 2) == "\\\n")
+        at_ += 2;
+      else if (text_[at_] == '#' && (at_ == 0 || !is_name(text_[at_ - 1])))
+        at_ = std::min(text_.find('\n', at_), text_.size());
+      else
+        return;
+    }
+  }
+
+  /// Reads a word without its quotes and escapes.
+  Result<std::string> word() {
+    std::string value;
+    while (at_ < text_.size() && ends_.find(text_[at_]) == std::string_view::npos) {
+      const char c = text_[at_];
+      if (c == '\'' || c == '"')
+        TRY(quoted(c, value));
+      else
+        TRY(piece(value, ""));
+    }
+    return value;
+  }
+
+  /// Reads an escape, an expansion or a character. `escaped`: characters that a backslash escapes; empty: all.
+  Result<void> piece(std::string& value, std::string_view escaped) {
+    if ((peek() == '$' || peek() == '`') && TRY(expand(value, !escaped.empty()))) return {};
+    const bool escapes = peek() == '\\' && at_ + 1 < text_.size() &&
+                         (escaped.empty() || escaped.find(peek(1)) != std::string_view::npos);
+    if (escapes) ++at_;
+    if (!escapes || peek() != '\n') value += peek();
+    ++at_;
+    return {};
+  }
+
+  std::string_view text_, ends_, escaped_;
+  std::size_t at_ = 0;
+
+ private:
+  Result<void> quoted(char quote, std::string& value) {
+    const std::size_t begin = at_++;
+    while (at_ < text_.size() && peek() != quote) {
+      if (quote == '"')
+        TRY(piece(value, escaped_));
+      else
+        value += text_[at_++];
+    }
+    if (at_ == text_.size()) return unclosed(begin);
+    ++at_;
+    return {};
+  }
+};
 
 /// A piece of a grub.cfg: a word, or a separator of commands and blocks.
 struct MenuToken {
@@ -25,98 +103,49 @@ struct MenuToken {
   std::size_t end = 0;
 };
 
-/// Splits GRUB's shell language into tokens (grub-core/script/yylex.l).
-class GrubLexer {
+/// Splits GRUB's shell language into tokens.
+class GrubLexer : public ShellLexer {
  public:
-  explicit GrubLexer(std::string_view text) : text_(text) {}
+  explicit GrubLexer(std::string_view text) : ShellLexer(text, " \t\r\n;|&{}", "$\"\\\n") {}
 
   Result<MenuToken> next() {
-    skip_blank();
+    skip(" \t\r");
     MenuToken token;
     token.begin = at_;
     if (at_ == text_.size()) return token;
-    switch (text_[at_]) {
+    switch (peek()) {
       case '\n':
       case ';':
       case '|':
       case '&': token.kind = MenuToken::Kind::separator; break;
       case '{': token.kind = MenuToken::Kind::open; break;
       case '}': token.kind = MenuToken::Kind::close; break;
-      default:
-        token.kind = MenuToken::Kind::word;
-        token.value = TRY(word());
-        token.end = at_;
-        return token;
+      default: token.kind = MenuToken::Kind::word;
     }
-    token.end = ++at_;
+    if (token.kind == MenuToken::Kind::word)
+      token.value = TRY(word());
+    else
+      ++at_;
+    token.end = at_;
     return token;
   }
 
   Failure error(std::size_t at, std::string_view what) const {
     const auto line = 1 + std::count(text_.begin(), text_.begin() + static_cast<std::ptrdiff_t>(at), '\n');
-    return fail(ErrorCode::invalid, "line " + std::to_string(line) + ": " + std::string(what),
+    return fail(ErrorCode::invalid, fmt::format("line {}: {}", line, what),
                 "Correct it where it comes from, run update-grub, then try again.");
   }
 
  private:
-  void skip_blank() {
-    while (at_ < text_.size()) {
-      if (text_.substr(at_, 2) == "\\\n")
-        at_ += 2;
-      else if (text_[at_] == ' ' || text_[at_] == '\t' || text_[at_] == '\r')
-        ++at_;
-      else if (text_[at_] == '#')
-        at_ = std::min(text_.find('\n', at_), text_.size());
-      else
-        return;
-    }
+  Result<bool> expand(std::string& value, bool quoted) override {
+    const std::size_t end = text_.substr(at_, 2) == "${" && !quoted ? text_.find('}', at_) : std::string_view::npos;
+    if (end == std::string_view::npos) return false;
+    value += text_.substr(at_, end + 1 - at_);
+    at_ = end + 1;
+    return true;
   }
 
-  Result<std::string> word() {
-    std::string value;
-    while (at_ < text_.size() && std::string_view(" \t\r\n;|&{}").find(text_[at_]) == std::string_view::npos) {
-      const char c = text_[at_];
-      if (c == '\'' || c == '"')
-        TRY(quoted(c, value));
-      else if (c == '$')
-        variable(value);
-      else if (c == '\\')
-        escape(value);
-      else
-        value += text_[at_++];
-    }
-    return value;
-  }
-
-  Result<void> quoted(char quote, std::string& value) {
-    const std::size_t begin = at_++;
-    while (at_ < text_.size() && text_[at_] != quote) {
-      const bool escapes = quote == '"' && at_ + 1 < text_.size() && text_[at_] == '\\' &&
-                           std::string_view("$\"\\\n").find(text_[at_ + 1]) != std::string_view::npos;
-      if (escapes)
-        escape(value);
-      else
-        value += text_[at_++];
-    }
-    if (at_ == text_.size()) return error(begin, "a quotation mark that is not closed");
-    ++at_;
-    return {};
-  }
-
-  void variable(std::string& value) {
-    const std::size_t close = text_.substr(at_, 2) == "${" ? text_.find('}', at_) : std::string_view::npos;
-    const std::size_t end = close == std::string_view::npos ? at_ + 1 : close + 1;
-    value += text_.substr(at_, end - at_);
-    at_ = end;
-  }
-
-  void escape(std::string& value) {
-    if (at_ + 1 < text_.size() && text_[at_ + 1] != '\n') value += text_[at_ + 1];
-    at_ = std::min(at_ + 2, text_.size());
-  }
-
-  std::string_view text_;
-  std::size_t at_ = 0;
+  Failure unclosed(std::size_t begin) const override { return error(begin, "a quotation mark that is not closed"); }
 };
 
 /// Reads commands and blocks into a menu; ignores everything else of the language.
@@ -183,16 +212,16 @@ class GrubReader {
 
   /// Title, id and the other options of the menuentry or submenu command in words_.
   GrubEntry header() const {
-    constexpr std::array<std::string_view, 6> kWithValue{"--class",  "--users", "--hotkey",
-                                                         "--source", "--id",    "$menuentry_id_option"};
+    constexpr std::string_view kIdOption = "$menuentry_id_option";
     GrubEntry entry;
     bool titled = false;
     for (std::size_t i = 1; i < words_.size(); ++i) {
       std::string name = words_[i].value;
-      if (name == "${menuentry_id_option}") name = kWithValue.back();
-      const bool with_value = one_of(name, kWithValue) && i + 1 < words_.size();
+      if (name == "${menuentry_id_option}") name = kIdOption;
+      const bool with_value =
+          one_of(name, {"--class", "--users", "--hotkey", "--source", "--id", kIdOption}) && i + 1 < words_.size();
       const std::size_t last = with_value ? i + 1 : i;
-      if (with_value && (name == "--id" || name == kWithValue.back()))
+      if (with_value && (name == "--id" || name == kIdOption))
         entry.id = words_[last].value;
       else if (name.starts_with("--id="))
         entry.id = name.substr(5);
@@ -207,18 +236,15 @@ class GrubReader {
 
   /// Removes the words of the control structure from the front of words_, and counts what they open and close.
   void keywords() {
-    constexpr std::array<std::string_view, 4> kOpening{"if", "while", "until", "for"};
-    constexpr std::array<std::string_view, 2> kClosing{"fi", "done"};
-    constexpr std::array<std::string_view, 5> kOther{"then", "else", "elif", "do", "!"};
     int& conditions = blocks_.back().conditions;
     std::size_t taken = 0;
     for (; taken < words_.size(); ++taken) {
       const std::string& word = words_[taken].value;
-      if (one_of(word, kOpening))
+      if (one_of(word, {"if", "while", "until", "for"}))
         ++conditions;
-      else if (one_of(word, kClosing))
+      else if (one_of(word, {"fi", "done"}))
         conditions = std::max(conditions - 1, 0);
-      else if (!one_of(word, kOther))
+      else if (!one_of(word, {"then", "else", "elif", "do", "!"}))
         break;
     }
     words_.erase(words_.begin(), words_.begin() + static_cast<std::ptrdiff_t>(taken));
@@ -250,11 +276,9 @@ class GrubReader {
   }
 
   void load(const std::string& name) {
-    constexpr std::array<std::string_view, 3> kKernel{"linux", "linuxefi", "linux16"};
-    constexpr std::array<std::string_view, 3> kInitrd{"initrd", "initrdefi", "initrd16"};
-    if (!one_of(name, kKernel) && !one_of(name, kInitrd)) return;
     GrubEntry::Load load;
-    load.kernel = one_of(name, kKernel);
+    load.kernel = one_of(name, {"linux", "linuxefi", "linux16"});
+    if (!load.kernel && !one_of(name, {"initrd", "initrdefi", "initrd16"})) return;
     for (std::size_t i = 1; i < words_.size(); ++i) load.words.push_back(words_[i].value);
     load.end = words_.back().end - blocks_.back().begin;
     blocks_.back().entry.loads.push_back(std::move(load));
@@ -266,6 +290,125 @@ class GrubReader {
   std::vector<Block> blocks_;
   std::vector<MenuToken> words_;
   bool dead_ = false;
+};
+
+/// Stands in a value for what is known only by running the shell.
+constexpr char kUnknown = '\0';
+
+/// Reads assignments of the POSIX shell language (Shell Command Language, 2.6 and 2.9.1).
+class AssignmentReader : public ShellLexer {
+ public:
+  AssignmentReader(std::string_view text, ShellVariables& variables, std::set<std::string>& read_only)
+      : ShellLexer(text, " \t\n;&|<>()", "$`\"\\\n"), variables_(variables), read_only_(read_only) {}
+
+  Result<void> read() {
+    if (text_.find(kUnknown) != std::string_view::npos) return unclear();
+    for (skip(" \t\n;"); at_ < text_.size(); skip(" \t\n;")) {
+      const std::string name = name_here();
+      if (name != "export" && name != "readonly") {
+        if (peek() != '=') return unclear();
+        TRY(assign(name));
+        continue;
+      }
+      for (skip(" \t"); is_name(peek()); skip(" \t")) {
+        const std::string declared = name_here();
+        if (peek() == '=') TRY(assign(declared));
+        if (name == "readonly") read_only_.insert(declared);
+      }
+    }
+    return {};
+  }
+
+ private:
+  static Failure unclear() { return fail(ErrorCode::state, "it cannot be evaluated without running it"); }
+  Failure unclosed(std::size_t) const override { return unclear(); }
+
+  std::string name_here() {
+    const std::size_t begin = at_;
+    while (is_name(peek())) ++at_;
+    return std::string(text_.substr(begin, at_ - begin));
+  }
+
+  /// Reads "=WORD" after a name.
+  Result<void> assign(const std::string& name) {
+    if (name.empty() || std::isdigit(static_cast<unsigned char>(name[0])) != 0) return unclear();
+    if (read_only_.contains(name)) return fail(ErrorCode::denied, name + " is read-only");
+    ++at_;
+    if (peek() == '~') return unclear();
+    const std::string value = TRY(word());
+    variables_[name] = value.find(kUnknown) == std::string::npos ? std::optional(value) : std::nullopt;
+    return {};
+  }
+
+  std::string known(const std::string& name) const {
+    const auto found = variables_.find(name);
+    return found == variables_.end() || !found->second ? std::string(1, kUnknown) : *found->second;
+  }
+
+  Result<bool> expand(std::string& value, bool /*quoted*/) override {
+    if (peek() == '`') {
+      for (++at_; at_ < text_.size() && peek() != '`'; ++at_)
+        if (peek() == '\\') ++at_;
+      if (at_ >= text_.size()) return unclear();
+      ++at_;
+      value += kUnknown;
+      return true;
+    }
+    ++at_;
+    if (peek() == '(') {
+      TRY(skip_substitution());
+      value += kUnknown;
+    } else if (peek() == '{') {
+      value += TRY(in_braces());
+    } else if (is_name(peek()) && std::isdigit(static_cast<unsigned char>(peek())) == 0) {
+      value += known(name_here());
+    } else {
+      return unclear();
+    }
+    return true;
+  }
+
+  /// Reads "{NAME}", "{NAME:+WORD}" or "{NAME:-WORD}" behind "$".
+  Result<std::string> in_braces() {
+    ++at_;
+    const std::string name = name_here();
+    const std::string value = known(name);
+    if (name.empty()) return unclear();
+    if (peek() == '}') {
+      ++at_;
+      return value;
+    }
+    const char kind = peek(1);
+    if (peek() != ':' || (kind != '+' && kind != '-')) return unclear();
+    at_ += 2;
+    std::string other;
+    while (at_ < text_.size() && peek() != '}') {
+      if (peek() == '"' || peek() == '\'') return unclear();
+      TRY(piece(other, "$`\"\\\n}"));
+    }
+    if (at_ == text_.size()) return unclear();
+    ++at_;
+    if (value == std::string(1, kUnknown)) return value;
+    if (kind == '+') return value.empty() ? "" : other;
+    return value.empty() ? other : value;
+  }
+
+  /// Skips "(...)" behind "$"; an Error if its end is not clear.
+  Result<void> skip_substitution() {
+    for (int depth = 0; at_ < text_.size(); ++at_) {
+      const char c = text_[at_];
+      if (c == '\'') at_ = std::min(text_.find('\'', at_ + 1), text_.size() - 1);
+      if (c == '"' || c == '`' || c == '#' || c == '\\') return unclear();
+      depth += c == '(' ? 1 : c == ')' ? -1 : 0;
+      if (depth > 0) continue;
+      ++at_;
+      return {};
+    }
+    return unclear();
+  }
+
+  ShellVariables& variables_;
+  std::set<std::string>& read_only_;
 };
 
 }  // namespace
@@ -289,6 +432,11 @@ std::map<std::string, std::string> parse_grub_environment(std::string_view text)
     }
   }
   return out;
+}
+
+Result<void> read_shell_assignments(std::string_view text, ShellVariables& variables,
+                                    std::set<std::string>& read_only) {
+  return AssignmentReader(text, variables, read_only).read();
 }
 
 }  // namespace p2pd

@@ -5,55 +5,34 @@
 #include <array>
 #include <cstdio>
 #include <map>
+#include <sstream>
 
 namespace p2pd {
 namespace {
 
-enum class Rule { last, last_contains, any, options };
+constexpr std::string_view kOptionKeys[] = {"pci", "iommu", "intel_iommu", "amd_iommu"};
+constexpr std::string_view kRepeatedKeys[] = {"console", "modprobe.blacklist"};
 
-struct KeyRule {
-  std::string_view key;
-  Rule rule;
-};
-
-constexpr std::array kRules{
-    KeyRule{"pci", Rule::options},
-    KeyRule{"iommu", Rule::last_contains},
-    KeyRule{"intel_iommu", Rule::last_contains},
-    KeyRule{"amd_iommu", Rule::last_contains},
-    KeyRule{"console", Rule::any},
-    KeyRule{"modprobe.blacklist", Rule::any},
-};
-
-std::string normal(std::string_view key) {
-  std::string out(key);
-  std::replace(out.begin(), out.end(), '-', '_');
-  return out;
+std::string normal(std::string key) {
+  std::ranges::replace(key, '-', '_');
+  return key;
 }
 
-Rule rule_of(std::string_view key) {
-  for (const KeyRule& entry : kRules)
-    if (entry.key == normal(key)) return entry.rule;
-  return Rule::last;
-}
-
-std::vector<std::string> comma_options(const KernelArgument& argument) {
+/// Items of a list, without empty ones.
+std::vector<std::string> items(const std::string& list, char separator) {
   std::vector<std::string> out;
-  const std::string value = argument.value.value_or("");
-  for (std::size_t at = 0; at <= value.size();) {
-    const std::size_t comma = std::min(value.find(',', at), value.size());
-    if (comma > at) out.push_back(value.substr(at, comma - at));
-    at = comma + 1;
-  }
+  std::istringstream rest(list);
+  for (std::string item; std::getline(rest, item, separator);)
+    if (!item.empty()) out.push_back(item);
   return out;
 }
 
-bool has_options(const KernelArgument& wanted, const std::map<std::string, std::string>& running) {
-  const std::vector<std::string> options = comma_options(wanted);
-  return !options.empty() && std::all_of(options.begin(), options.end(), [&](const std::string& option) {
-    const auto found = running.find(option.substr(0, option.find('=')));
-    return found != running.end() && found->second == option;
-  });
+/// Comma options of an argument by name, "noats" or "disable_acs_redir"; of those with one name the last.
+std::map<std::string, std::string> options_of(const KernelArgument& argument) {
+  std::map<std::string, std::string> options;
+  for (std::string& option : items(argument.value.value_or(""), ','))
+    options[option.substr(0, option.find('='))] = std::move(option);
+  return options;
 }
 
 bool is_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
@@ -100,38 +79,39 @@ std::vector<KernelArgument> parse_kernel_line(std::string_view line) {
 
 ArgumentState argument_state(const KernelArgument& wanted, const std::vector<KernelArgument>& line) {
   ArgumentState state;
-  std::map<std::string, std::string> options;  // last text of each comma option, by name
-  const Rule rule = rule_of(wanted.key);
+  const std::string key = normal(wanted.key);
+  const bool has_options = std::ranges::count(kOptionKeys, key) > 0;
+  const bool repeated = std::ranges::count(kRepeatedKeys, key) > 0;
+  std::map<std::string, std::string> running;  // options
   for (const KernelArgument& argument : line) {
-    if (normal(argument.key) != normal(wanted.key)) continue;
-    if (rule == Rule::last_contains) options.clear();
-    for (const std::string& option : comma_options(argument)) options[option.substr(0, option.find('='))] = option;
-    const bool equal = argument.value == wanted.value;
-    if (rule == Rule::any && state.in_force) break;
+    if (normal(argument.key) != key) continue;
+    if (key != "pci") running.clear();
+    for (auto& [name, option] : options_of(argument)) running[name] = option;
+    if (repeated && state.in_force) break;
     state.running = argument.text();
-    state.in_force = equal;
+    state.in_force = argument.value == wanted.value;
   }
-  if (rule == Rule::options || rule == Rule::last_contains) state.in_force = has_options(wanted, options);
+  if (has_options) {
+    const std::map<std::string, std::string> options = options_of(wanted);
+    state.in_force = !options.empty() && std::ranges::includes(running, options);
+  }
   return state;
 }
 
 bool all_in_force(const std::vector<std::string>& wanted, const std::vector<KernelArgument>& line) {
-  return std::all_of(wanted.begin(), wanted.end(), [&](const std::string& argument) {
-    return argument_state(kernel_argument(argument), line).in_force;
-  });
+  return std::ranges::all_of(
+      wanted, [&](const std::string& argument) { return argument_state(kernel_argument(argument), line).in_force; });
 }
 
 std::vector<std::string> ports_without_acs_redirect(const std::vector<KernelArgument>& line) {
   constexpr std::string_view kOption = "disable_acs_redir=";
   constexpr std::size_t kShort = 7;  // bytes of "02:00.0", an address without its domain
-  std::string last;
-  for (const KernelArgument& argument : line)
-    if (argument.key == "pci")
-      for (const std::string& option : comma_options(argument))
-        if (option.starts_with(kOption)) last = option.substr(kOption.size()) + ';';
   std::vector<std::string> ports;
-  for (std::size_t at = 0, end; (end = last.find(';', at)) != std::string::npos; at = end + 1)
-    if (end > at) ports.push_back((end - at == kShort ? "0000:" : "") + last.substr(at, end - at));
+  for (const KernelArgument& argument : line)
+    for (const std::string& option : items(argument.key == "pci" ? argument.value.value_or("") : "", ','))
+      if (option.starts_with(kOption)) ports = items(option.substr(kOption.size()), ';');
+  for (std::string& port : ports)
+    if (port.size() == kShort) port.insert(0, "0000:");
   return ports;
 }
 
@@ -174,15 +154,12 @@ std::vector<std::string> wanted_kernel_arguments(const Parameters& parameters) {
 }
 
 std::vector<std::string> merged_arguments(std::vector<std::string> first, const std::vector<std::string>& second) {
-  const auto in = [](const std::vector<std::string>& list, const std::string& argument) {
-    return std::find(list.begin(), list.end(), argument) != list.end();
-  };
   for (const std::string& argument : second)
-    if (!in(first, argument)) first.push_back(argument);
+    if (std::ranges::count(first, argument) == 0) first.push_back(argument);
   std::vector<KernelArgument> line;
   for (const std::string& argument : first) line.push_back(kernel_argument(argument));
   std::erase_if(first, [&](const std::string& argument) {
-    return !in(second, argument) && !argument_state(kernel_argument(argument), line).in_force;
+    return std::ranges::count(second, argument) == 0 && !all_in_force({argument}, line);
   });
   return first;
 }

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <charconv>
+#include <regex>
+#include <sstream>
 
 #include "base/version.hpp"
 
@@ -80,21 +82,16 @@ Result<std::vector<Kernel>> bootable_kernels(const Host& host) {
   return kernels;
 }
 
-std::optional<std::int64_t> count_cpus(std::string_view list) {
-  const auto number = [](std::string_view text) -> std::optional<std::uint32_t> {
-    std::uint32_t value = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    return error == std::errc() && end == text.data() + text.size() ? std::optional(value) : std::nullopt;
-  };
+std::optional<std::int64_t> count_cpus(const std::string& list) {
+  static const std::regex kRange("([0-9]{1,9})(?:-([0-9]{1,9}))?");
   std::int64_t count = 0;
-  while (!list.empty()) {
-    const std::string_view range = list.substr(0, list.find(','));
-    list.remove_prefix(std::min(range.size() + 1, list.size()));
-    const std::size_t dash = std::min(range.find('-'), range.size());
-    const auto first = number(range.substr(0, dash));
-    const auto last = dash == range.size() ? first : number(range.substr(dash + 1));
-    if (!first || !last || *last < *first) return std::nullopt;
-    count += std::int64_t{*last} - *first + 1;
+  std::istringstream ranges(list);
+  std::smatch found;
+  for (std::string range; std::getline(ranges, range, ',');) {
+    if (!std::regex_match(range, found, kRange)) return std::nullopt;
+    const std::int64_t first = std::stol(found[1]), last = found[2].matched ? std::stol(found[2]) : first;
+    if (last < first) return std::nullopt;
+    count += last - first + 1;
   }
   return count > 0 ? std::optional(count) : std::nullopt;
 }

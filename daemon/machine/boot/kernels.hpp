@@ -27,7 +27,7 @@ Kernel kernel_of(const Host& host, const std::string& version);
 Result<std::vector<Kernel>> bootable_kernels(const Host& host);
 
 /// Number of CPUs in a list of sysfs such as "0-3,8"; nothing for other text.
-std::optional<std::int64_t> count_cpus(std::string_view list);
+std::optional<std::int64_t> count_cpus(const std::string& list);
 
 /// Number of CPUs that only start while the IOMMU remaps interrupts: on AMD those with an APIC ID of 255 or more,
 /// however few there are; on Intel none, since VT-d remaps interrupts without translation, too. Nothing if it is not

@@ -4,18 +4,18 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <sstream>
 
 namespace p2pd {
 namespace {
 
-std::vector<std::string_view> fields_of_line(std::string_view line) {
-  std::vector<std::string_view> words;
-  while (!line.empty()) {
-    const std::size_t end = std::min(line.find(' '), line.size());
-    if (end > 0) words.push_back(line.substr(0, end));
-    line.remove_prefix(std::min(end + 1, line.size()));
-  }
-  return words;
+/// Parts of `text` between separators, without empty ones.
+std::vector<std::string> parts(const std::string& text, char separator) {
+  std::vector<std::string> found;
+  std::istringstream rest(text);
+  for (std::string part; std::getline(rest, part, separator);)
+    if (!part.empty()) found.push_back(std::move(part));
+  return found;
 }
 
 /// Decodes "\040" and the like: space, tab, newline and backslash in three octal digits.
@@ -32,21 +32,6 @@ std::string unescaped(std::string_view text) {
     }
   }
   return out;
-}
-
-/// Checks that the comma list `options` has `wanted`.
-bool has_option(std::string_view options, std::string_view wanted) {
-  return fmt::format(",{},", options).find(fmt::format(",{},", wanted)) != std::string::npos;
-}
-
-/// Text after `name` in the comma list `options`.
-std::string_view option_value(std::string_view options, std::string_view name) {
-  while (!options.empty()) {
-    const std::string_view option = options.substr(0, options.find(','));
-    if (option.starts_with(name)) return option.substr(name.size());
-    options.remove_prefix(std::min(option.size() + 1, options.size()));
-  }
-  return {};
 }
 
 /// Checks for file systems, and block devices, in memory.
@@ -78,18 +63,21 @@ std::string layer_of(const Host& host, const std::string& node, int depth) {
 }  // namespace
 
 Result<std::vector<Mount>> parse_mounts(std::string_view text) {
+  constexpr std::string_view kUpper = "upperdir=";
   std::vector<Mount> mounts;
-  for (int number = 1; !text.empty(); ++number) {
-    const std::size_t end = std::min(text.find('\n'), text.size());
-    const std::vector<std::string_view> words = fields_of_line(text.substr(0, end));
-    text.remove_prefix(std::min(end + 1, text.size()));
+  std::istringstream lines{std::string(text)};
+  int number = 1;
+  for (std::string line; std::getline(lines, line); ++number) {
+    const std::vector<std::string> words = parts(line, ' ');
     if (words.empty()) continue;
     // fields: six, optional ones, "-", then type, source and the options of the file system
     const auto dash = std::find(words.begin() + std::min<std::ptrdiff_t>(6, std::ssize(words)), words.end(), "-");
     if (words.end() - dash < 3) return fail(ErrorCode::invalid, fmt::format("line {} is not a mount", number));
-    Mount mount{unescaped(words[4]), std::string(words[2]), std::string(dash[1]), unescaped(dash[2]), false, {}};
-    mount.read_only = has_option(words[5], "ro") || (words.end() - dash > 3 && has_option(dash[3], "ro"));
-    if (mount.type == "overlay" && words.end() - dash > 3) mount.upper = unescaped(option_value(dash[3], "upperdir="));
+    const std::vector<std::string> options = parts(words.end() - dash > 3 ? dash[3] : "", ',');
+    Mount mount{unescaped(words[4]), words[2], dash[1], unescaped(dash[2]), false, {}};
+    mount.read_only = std::ranges::count(parts(words[5], ','), "ro") + std::ranges::count(options, "ro") > 0;
+    for (const std::string& option : options)
+      if (mount.type == "overlay" && option.starts_with(kUpper)) mount.upper = unescaped(option.substr(kUpper.size()));
     mounts.push_back(std::move(mount));
   }
   return mounts;

@@ -4,8 +4,8 @@
 #include <fmt/format.h>
 #include <sys/sysmacros.h>
 
-#include <algorithm>
 #include <cstdio>
+#include <sstream>
 
 #include "base/log.hpp"
 
@@ -15,37 +15,21 @@ namespace {
 constexpr std::string_view kLocks[] = {"/var/lib/dpkg/lock-frontend", "/var/lib/dpkg/lock", "/var/lib/apt/lists/lock",
                                        "/var/cache/apt/archives/lock"};
 
-/// Process and file of a line of /proc/locks, "1: POSIX  ADVISORY  WRITE 2301 fd:01:917555 0 EOF".
-struct Lock {
-  std::int64_t pid = 0;
-  unsigned major = 0, minor = 0;
-  ino_t inode = 0;
-};
-
-std::optional<Lock> parse_lock(const std::string& line) {
-  Lock lock;
-  if (line.find("->") != std::string::npos) return std::nullopt;  // a process that waits for the lock
-  unsigned long long inode = 0;
-  long long pid = 0;
-  const int found =
-      std::sscanf(line.c_str(), "%*u: %*s %*s %*s %lld %x:%x:%llu", &pid, &lock.major, &lock.minor, &inode);
-  lock.pid = pid;
-  lock.inode = inode;
-  return found == 4 ? std::optional(lock) : std::nullopt;
-}
-
-/// Holder of `path` in the table of locks.
-std::optional<Lock> holder(const Host& host, std::string_view path, const std::string& table) {
+/// Process that holds `path`, by the table of locks: "1: POSIX  ADVISORY  WRITE 2301 fd:01:917555 0 EOF".
+std::optional<std::int64_t> holder(const Host& host, std::string_view path, const std::string& table) {
   const auto file = host.files().stat(path);
   if (!file) return std::nullopt;
-  for (std::size_t at = 0; at < table.size();) {
-    const std::size_t end = std::min(table.find('\n', at), table.size());
-    const auto lock = parse_lock(table.substr(at, end - at));
-    at = end + 1;
-    if (!lock || lock->inode != file->st_ino) continue;
+  std::istringstream lines(table);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.find("->") != std::string::npos) continue;  // a process that waits for the lock
+    long long pid = 0;
+    unsigned major = 0, minor = 0;
+    unsigned long long inode = 0;
+    const int found = std::sscanf(line.c_str(), "%*u: %*s %*s %*s %lld %x:%x:%llu", &pid, &major, &minor, &inode);
+    if (found != 4 || inode != file->st_ino) continue;
     // btrfs and overlays show another device to stat() than to the table of locks
-    const bool anonymous = lock->major == 0 || ::major(file->st_dev) == 0;
-    if (anonymous || (lock->major == ::major(file->st_dev) && lock->minor == ::minor(file->st_dev))) return lock;
+    const bool anonymous = major == 0 || ::major(file->st_dev) == 0;
+    if (anonymous || (major == ::major(file->st_dev) && minor == ::minor(file->st_dev))) return pid;
   }
   return std::nullopt;
 }
@@ -59,8 +43,8 @@ Result<std::optional<std::vector<PackageLock>>> package_locks(const Host& host) 
   const std::string table = TRY(std::move(content));
   held.emplace();
   for (const std::string_view path : kLocks)
-    if (const auto lock = holder(host, path, table))
-      held->push_back({std::string(path), lock->pid, host.line(fmt::format("/proc/{}/comm", lock->pid)).value_or("")});
+    if (const auto pid = holder(host, path, table))
+      held->push_back({std::string(path), *pid, host.line(fmt::format("/proc/{}/comm", *pid)).value_or("")});
   return held;
 }
 

@@ -4,10 +4,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 
 #include "base/json_fields.hpp"
+#include "base/sha256.hpp"
 #include "base/yaml.hpp"
-#include "machine/catalogue/catalogue_rows.hpp"
+#include "machine/fetch/git_store.hpp"
+#include "machine/hardware/p2p_use.hpp"
 
 namespace p2pd {
 namespace {
@@ -20,6 +23,200 @@ constexpr std::size_t kCatalogueLimit = 1U << 20;  // bytes
 using Json = nlohmann::json;
 using Need = JsonFields::Need;
 
+bool made_of(std::string_view text, std::string_view characters) {
+  return !text.empty() && text.find_first_not_of(characters) == std::string_view::npos;
+}
+constexpr std::string_view kNameLetters = "abcdefghijklmnopqrstuvwxyz0123456789-";
+constexpr std::string_view kWord = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
+
+bool any_value(const std::string&, const Json&) { return true; }
+
+}  // namespace
+
+bool is_architecture(std::string_view text) {
+  constexpr std::array<std::string_view, 4> kNames = {"Ampere", "Ada", "Hopper", "Blackwell"};
+  return std::ranges::count(kNames, text) == 1;
+}
+
+bool is_id_part(std::string_view text) { return made_of(text, kWord); }
+
+bool is_repository(std::string_view text) {
+  const auto strange = [](char c) { return static_cast<unsigned char>(c) < ' ' || c == 0x7f || c == '"' || c == '\\'; };
+  const bool https = text.starts_with("https://") && text.find('/', 8) != std::string_view::npos;
+  return (https || text.starts_with("file:///")) && std::ranges::none_of(text, strange);
+}
+
+namespace {
+
+// Rows of the tables. Each is checked key by key; an Error(invalid) names the key.
+
+bool is_text(std::string_view text) { return !text.empty(); }
+bool is_row_name(std::string_view text) { return made_of(text, kNameLetters) && text.size() <= 64; }
+bool is_driver_release(std::string_view text) { return parse_version(text) && std::ranges::count(text, '.') <= 2; }
+bool is_short_version(std::string_view text) { return parse_version(text) && std::ranges::count(text, '.') == 1; }
+bool is_header(std::string_view text) {
+  return text.size() > 2 && text.ends_with(".h") && text.front() != '/' && text.find("..") == std::string_view::npos;
+}
+bool is_include(std::string_view text) {  // one for a removed kernel header keeps its folder: linux/of_gpio.h
+  const std::string_view file = text.substr(text.starts_with("linux/") ? 6 : 0);
+  return file.ends_with(".h") && made_of(file.substr(0, file.size() - 2), "abcdefghijklmnopqrstuvwxyz0123456789_-");
+}
+bool is_id(std::string_view text) {
+  const std::size_t slash = text.find('/');
+  return slash != std::string_view::npos && is_id_part(text.substr(0, slash)) && is_id_part(text.substr(slash + 1));
+}
+bool is_runfile(std::string_view text) {
+  return text.size() > 5 && text.front() == '/' && text.ends_with(".run") && made_of(text, std::string(kWord) + "/");
+}
+/// Checks for scheme and name without a path; or file:///.
+bool is_runfile_host(std::string_view text) {
+  if (text.starts_with("file:///")) return is_repository(text);
+  const std::size_t name = text.starts_with("https://") ? 8 : text.starts_with("http://") ? 7 : text.size();
+  return name < text.size() && text.find_first_of("/\"\\ ", name) == std::string_view::npos;
+}
+bool is_use(std::string_view text) { return uses_from({std::string(text)}).has_value(); }
+bool is_nvlink(std::string_view text) { return text == "kept" || text == "lost"; }
+bool is_known(std::string_view text) { return text == "verified" || text == "corroborated" || text == "single-source"; }
+
+Known known(JsonFields& fields, Need need = Need::required) {
+  const std::string text = fields.text("known", is_known, need);
+  return text == "verified" ? Known::verified : text == "corroborated" ? Known::corroborated : Known::single_source;
+}
+
+bool architecture_row(const std::string& name, const Json& value) {
+  return is_architecture(name) && (value == "reported" || value == "unknown");
+}
+bool option_row(const std::string&, const Json& value) { return value.is_string() || value.is_number_integer(); }
+bool dword_row(const std::string&, const Json& value) { return value.is_number_unsigned(); }
+bool graft_row(const std::string& version, const Json& value) {
+  return is_driver_release(version) &&
+         (value.is_null() || (value.is_string() && is_git_id(value.get_ref<const std::string&>())));
+}
+
+Result<void> parse_runfile(const Json& row, CatalogueEntry& entry) {
+  JsonFields fields(row, "runfile: ");
+  entry.runfile_path = fields.text("path", is_runfile);
+  entry.runfile_sha256 = fields.text("sha256", is_sha256, Need::optional);
+  entry.runfile_bytes = fields.bytes("bytes");
+  entry.runfile_known = known(fields);
+  return fields.done();
+}
+
+/// Parses the origin of the patch: a commit of a repository, or a file with its SHA-256.
+void parse_origin(JsonFields& fields, CatalogueEntry& entry) {
+  entry.patch_file = fields.text("file", is_repository, Need::optional);
+  const Need need = entry.patch_file.empty() ? Need::required : Need::optional;
+  entry.repository = fields.text("repository", is_repository, need);
+  entry.also_in = fields.texts("also_in", is_repository, Need::optional);
+  entry.branch = fields.text("branch", is_text, need);
+  entry.commit = fields.text("commit", is_git_id, Need::optional);
+  const std::string sum = fields.text("sha256", is_sha256, Need::optional);
+  if (entry.patch_file.empty() && !sum.empty()) fields.wrong("'sha256' is of a patch file, and no 'file' is given");
+  if (entry.patch_file.empty()) return;
+  if (!entry.repository.empty() || !entry.branch.empty() || !entry.commit.empty())
+    fields.wrong("either 'file' and 'sha256', or 'repository', 'branch' and 'commit'");
+  entry.commit = sum;
+}
+
+Result<CompatRule> parse_rule(std::string_view name, const Json& row) {
+  JsonFields fields(row);
+  CompatRule rule;
+  if (!is_row_name(name)) fields.wrong("not a name");
+  rule.header = fields.text("header", is_header);
+  rule.pattern = fields.text("pattern", is_text);
+  rule.gone = fields.flag("gone");
+  rule.include = fields.text("include", is_include, Need::optional);
+  rule.why = fields.text("why", is_text);
+  TRY(fields.done());
+  return rule;
+}
+
+Result<Defect> parse_defect(const std::string& name, const Json& row) {
+  JsonFields fields(row);
+  Defect defect;
+  defect.id = name;
+  if (!is_row_name(name)) fields.wrong("not a name");
+  defect.text = fields.text("text", is_text);
+  defect.use = fields.text("use", is_use, Need::optional);
+  defect.grave = fields.flag("grave");
+  const auto some = fields.texts("architectures", is_architecture, Need::optional),
+             all = fields.texts("together", is_architecture, Need::optional);
+  defect.architectures = {some.begin(), some.end()};
+  defect.together = {all.begin(), all.end()};
+  TRY(fields.done());
+  return defect;
+}
+
+/// Fills in the release's part of `entry`.
+Result<void> parse_release(const std::string& version, const Json& row, CatalogueEntry& entry) {
+  JsonFields fields(row);
+  entry.base_version = version;
+  if (!is_driver_release(version)) fields.wrong("not a version of the driver");
+  entry.base_commit = fields.text("commit", is_git_id, Need::optional);
+  entry.base_known = known(fields, entry.base_commit.empty() ? Need::optional : Need::required);
+  entry.cuda = fields.text("cuda", is_short_version, Need::optional);
+  const std::string oldest = fields.text("kernel_min", is_short_version, Need::optional);
+  if (!oldest.empty()) entry.kernel_min = parse_version(oldest);
+  entry.gcc_min = fields.integer("gcc_min");
+  entry.gcc_below = fields.integer("gcc_below");
+  entry.compat = fields.texts("compat", is_row_name, Need::optional);
+  const Json runfile = fields.object("runfile", any_value, Need::required);
+  TRY(fields.done());
+  TRY(parse_runfile(runfile, entry));
+  if (const std::string name = fmt::format("/NVIDIA-Linux-x86_64-{}.run", version); !entry.runfile_path.ends_with(name))
+    return fail(ErrorCode::invalid, fmt::format("runfile: 'path' does not end in {}", name));
+  return {};
+}
+
+/// A patch: its part of an entry, and the releases that it applies to.
+struct PatchRow {
+  CatalogueEntry entry;
+  /// Releases, its own and grafts, with git's id of the result; empty: not known.
+  std::map<std::string, std::string> trees;
+};
+
+Result<PatchRow> parse_patch(const std::string& id, const Json& row, const std::vector<Defect>& defects) {
+  JsonFields fields(row);
+  PatchRow patch;
+  CatalogueEntry& entry = patch.entry;
+  entry.id = id;
+  if (!is_id(id)) fields.wrong("not FORK/BRANCH");
+  parse_origin(fields, entry);
+  entry.patch_known = known(fields);
+  entry.made_for = fields.text("base", is_driver_release);
+  patch.trees[entry.made_for] = fields.text("tree", is_git_id, Need::optional);
+  entry.diffstat = fields.text("diffstat", is_text, Need::optional);
+  const Json grafts = fields.object("grafts", graft_row);
+  if (grafts.contains(entry.made_for)) fields.wrong("a graft on " + entry.made_for + ", its own release");
+  for (const auto& [version, tree] : grafts.items())
+    patch.trees[version] = tree.is_null() ? "" : tree.get<std::string>();
+  const Json architectures = fields.object("architectures", architecture_row, Need::required);
+  for (const auto& [name, evidence] : architectures.items()) entry.architectures[name] = evidence;
+  entry.reports = fields.texts("reports", is_text, Need::optional);
+  for (const std::string& name : fields.texts("defects", is_row_name, Need::optional)) {
+    const auto defect = std::ranges::find(defects, name, &Defect::id);
+    if (defect == defects.end())
+      fields.wrong("there is no defect " + name);
+    else
+      entry.defects.push_back(*defect);
+  }
+  entry.module_options = fields.object("module_options", option_row);
+  entry.registry_dwords = fields.object("registry_dwords", dword_row);
+  entry.registry_dwords_forbidden = fields.object("registry_dwords_forbidden", dword_row);
+  entry.nvlink = fields.text("nvlink", is_nvlink, Need::optional);
+  entry.dynamic_bar1 = fields.flag("dynamic_bar1");
+  TRY(fields.done());
+  return patch;
+}
+
+Result<Allowance> parse_allowance(const Json& row) {
+  JsonFields fields(row);
+  const Allowance given{fields.text("base_commit", is_git_id), fields.text("commit", is_text),
+                        fields.text("runfile_sha256", is_sha256)};
+  TRY(fields.done());
+  return given;
+}
+
 /// A row of one of the catalogue's tables, and its file.
 struct Row {
   Json value;
@@ -27,6 +224,7 @@ struct Row {
 };
 
 struct Table {
+  const char* key;
   const char* what;               ///< name of a row in errors
   std::vector<const char*> pins;  ///< keys on which all rows of one name must agree, as JSON pointers
   std::map<std::string, Row> rows = {};
@@ -36,15 +234,13 @@ struct Table {
 struct Tables {
   std::vector<std::string> runfile_hosts;
   std::string releases_at;
-  Table rules{"compat rule", {"/header", "/pattern", "/include", "/gone"}};
-  Table defects{"defect", {}};
-  Table releases{"release", {"/commit", "/runfile/sha256"}};
-  Table patches{"patch", {"/commit", "/sha256", "/base", "/tree", "/grafts"}};
-  Table allowed{"allowed", {"/base_commit", "/commit", "/runfile_sha256"}};
+  Table rules{"compat_rules", "compat rule", {"/header", "/pattern", "/include", "/gone"}};
+  Table defects{"defects", "defect", {}};
+  Table releases{"releases", "release", {"/commit", "/runfile/sha256"}};
+  Table patches{"patches", "patch", {"/commit", "/sha256", "/base", "/tree", "/grafts"}};
+  Table allowed{"allowed", "allowed", {"/base_commit", "/commit", "/runfile_sha256"}};
   std::vector<std::string> notes;
 };
-
-bool any_value(const std::string&, const Json&) { return true; }
 
 /// Returns false if both have the pin, but different values. In an object, those keys count that both have.
 bool agree(const Json& one, const Json& other) {
@@ -80,20 +276,17 @@ Result<void> add_file(const CatalogueFile& file, Tables& into) {
                 "\"p2pctl catalogue add REPOSITORY BRANCH\" writes an entry anew.");
   std::vector<std::string> hosts = fields.texts("runfile_hosts", is_runfile_host, Need::optional);
   const std::string releases_at = fields.text("releases_at", is_repository, Need::optional);
-  const Json rules = fields.object("compat_rules", any_value), defects = fields.object("defects", any_value);
-  const Json releases = fields.object("releases", any_value), patches = fields.object("patches", any_value);
-  const Json allowed = fields.object("allowed", any_value);
+  std::vector<std::pair<Table*, Json>> tables;
+  for (Table* table : {&into.rules, &into.defects, &into.releases, &into.patches, &into.allowed})
+    tables.emplace_back(table, fields.object(table->key, any_value));
   TRY(fields.done());
   // a drop-in that names hosts, or a repository, has a reason: its own precede others
   for (const std::string& host : into.runfile_hosts)
     if (std::ranges::count(hosts, host) == 0) hosts.push_back(host);
   into.runfile_hosts = std::move(hosts);
   if (!releases_at.empty()) into.releases_at = releases_at;
-  TRY(add_rows(rules, file.source, into.rules, into.notes));
-  TRY(add_rows(defects, file.source, into.defects, into.notes));
-  TRY(add_rows(releases, file.source, into.releases, into.notes));
-  TRY(add_rows(patches, file.source, into.patches, into.notes));
-  return add_rows(allowed, file.source, into.allowed, into.notes);
+  for (const auto& [table, rows] : tables) TRY(add_rows(rows, file.source, *table, into.notes));
+  return {};
 }
 
 /// Pin that a used entry needs, but no file has; empty: none.
@@ -187,12 +380,8 @@ Result<Catalogue> built(const Tables& tables, const std::string& shipped) {
 }  // namespace
 
 std::string_view to_string(Known known) {
-  switch (known) {
-    case Known::single_source: return "single source";
-    case Known::corroborated: return "corroborated";
-    case Known::verified: return "verified";
-  }
-  return "single source";
+  constexpr std::string_view kNames[] = {"single source", "corroborated", "verified"};
+  return kNames[static_cast<std::size_t>(known)];
 }
 
 CatalogueFile shipped_catalogue() { return {"catalogue.yaml", parse_json(kCatalogue)}; }

@@ -113,6 +113,10 @@ struct Catalogue {
 /// none.
 const CatalogueEntry* dynamic_bar1_build(const Catalogue& catalogue, const std::set<std::string>& architectures);
 
+bool is_architecture(std::string_view text);  ///< architecture of GPUs that can be peers: "Ada"
+bool is_id_part(std::string_view text);       ///< FORK or BRANCH of an entry's id
+bool is_repository(std::string_view text);    ///< https://HOST/PATH or file:///PATH
+
 inline constexpr std::string_view kCatalogueDropIns = "/etc/p2pd/catalogue.d";
 
 /// A file of the catalogue, and its name in errors.

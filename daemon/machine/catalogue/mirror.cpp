@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/json.hpp"
+#include "base/sha256.hpp"
 #include "base/url.hpp"
 #include "machine/catalogue/staging.hpp"
 #include "machine/fetch/download.hpp"
@@ -55,10 +56,6 @@ bool is_plain_path(std::string_view path) {
   return true;
 }
 
-bool is_hex_sum(std::string_view text) {
-  return text.size() == 64 && text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
-}
-
 Failure other_form(std::string_view what) {
   return fail(ErrorCode::invalid, fmt::format("its manifest {}", what), "Make it anew: \"p2pctl mirror make\".");
 }
@@ -78,7 +75,7 @@ Result<MirrorManifest> parse_manifest(std::string_view text) {
   for (const auto& [path, file] : files->items()) {
     if (!is_plain_path(path)) return other_form(fmt::format("names a path that leaves the mirror: {:.80}", path));
     if (!file.is_object() || !file.contains("size") || !file["size"].is_number_unsigned() || !file.contains("sha256") ||
-        !file["sha256"].is_string() || !is_hex_sum(file["sha256"].get_ref<const std::string&>()))
+        !file["sha256"].is_string() || !is_sha256(file["sha256"].get_ref<const std::string&>()))
       return other_form(fmt::format("gives no size or SHA-256 of {}", path));
     const MirrorFile its{file["size"].get<std::uint64_t>(), file["sha256"].get<std::string>()};
     if (its.bytes == 0 || its.bytes > kFileLimit)
@@ -166,7 +163,8 @@ Result<MirrorManifest> read_manifest(std::string_view text, const std::vector<Ke
   const std::string_view head = text.substr(0, end), json = text.substr(std::min(end + 1, text.size()));
   if (!head.starts_with(kSchema) || head.size() <= kSchema.size() + 1)
     return other_form(fmt::format("does not begin with {} and a signature", kSchema));
-  TRY(verify(keys, from_base64(head.substr(kSchema.size() + 1)), json));
+  const std::string signature = from_base64(std::string(head.substr(kSchema.size() + 1))).value_or("");
+  TRY(verify(keys, signature, json));
   return parse_manifest(json);
 }
 

@@ -8,6 +8,7 @@
 #include <optional>
 #include <sstream>
 
+#include "base/sha256.hpp"
 #include "base/url.hpp"
 #include "machine/catalogue/catalogue.hpp"
 #include "machine/fetch/download.hpp"
@@ -20,10 +21,6 @@ using namespace std::chrono_literals;
 constexpr std::uint64_t kSumLimit = 64U << 10;  // bytes
 /// Trees of one host are not supersets of each other: each has versions that the other lacks.
 constexpr std::string_view kTrees[] = {"/XFree86/Linux-x86_64", "/tesla"};
-
-bool is_sum(std::string_view text) {
-  return text.size() == 64 && text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
-}
 
 Download small(std::string url) {
   return {.url = std::move(url), .limit_bytes = kSumLimit, .sha256 = {}, .deadline = 60s, .stall = 15s};
@@ -72,7 +69,7 @@ Result<std::string> published_sum(std::string_view text, std::string_view name) 
     std::string sum, file;
     words >> sum >> file;
     if (file.starts_with('*')) file.erase(0, 1);  // mark of a binary file
-    if (!is_sum(sum) || (file != name && !file.ends_with(fmt::format("/{}", name)))) continue;
+    if (!is_sha256(sum) || (file != name && !file.ends_with(fmt::format("/{}", name)))) continue;
     if (found && *found != sum) return fail(ErrorCode::invalid, fmt::format("two sums of {}", name));
     found = sum;
   }

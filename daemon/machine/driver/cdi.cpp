@@ -8,7 +8,8 @@
 #include <sstream>
 
 #include "base/json.hpp"
-#include "machine/driver/packaged_userspace.hpp"
+#include "base/yaml.hpp"
+#include "machine/driver/driver_install.hpp"
 #include "machine/driver/ready.hpp"
 #include "machine/hardware/nccl.hpp"
 #include "machine/hardware/p2p_use.hpp"
@@ -19,22 +20,16 @@ namespace {
 constexpr std::string_view kVersionedLibraries[] = {"libcuda.so.", "libnvidia-ml.so."};
 constexpr std::string_view kRuntime = "/etc/nvidia-container-runtime/config.toml";
 constexpr std::string_view kDocker = "/etc/docker/daemon.json";
-constexpr std::string_view kEnds = " \t\n\r\"',";
 
-/// Removes quotes, list marks and indentation around `line`.
-std::string_view bare(std::string_view line) {
-  const std::size_t begin = line.find_first_not_of(" \t-\"'");
-  if (begin == std::string_view::npos) return {};
-  return line.substr(begin, line.find_last_not_of(kEnds) + 1 - begin);
-}
-
-/// Value of `line` if its key is `key`, in YAML or JSON.
-std::string_view yaml_value(std::string_view line, std::string_view key) {
-  line = bare(line);
-  if (!line.starts_with(key)) return {};
-  const std::size_t colon = line.find(':');
-  if (colon == std::string_view::npos || line.find_first_not_of("\" ", key.size()) != colon) return {};
-  return bare(line.substr(colon + 1));
+/// Names in the list `devices` of a specification.
+Result<std::set<std::string>> device_names(std::string_view text) {
+  std::set<std::string> names;
+  const yaml::Node document = TRY(yaml::parse(text, "specification")), devices = TRY(document.at("devices"));
+  for (const yaml::Node& device : TRY(devices.list())) {
+    const yaml::Node name = TRY(device.at("name"));
+    names.insert(TRY(name.text()));
+  }
+  return names;
 }
 
 }  // namespace
@@ -71,9 +66,7 @@ CdiSpecification parse_cdi(std::string_view text) {
       if (std::string version = driver_version_of(std::string(file)); !version.empty())
         found.versions.insert(std::move(version));
     }
-  std::istringstream lines{std::string(text)};
-  for (std::string line; std::getline(lines, line);)
-    if (const std::string_view name = yaml_value(line, "name"); !name.empty()) found.devices.emplace(name);
+  found.devices = device_names(text).value_or(std::set<std::string>());
   return found;
 }
 

@@ -2,6 +2,7 @@
 #include "machine/driver/cuda_toolkit.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <charconv>
@@ -13,85 +14,71 @@
 namespace p2pd {
 namespace {
 
-constexpr std::string_view kVersionDigits = "0123456789";
+constexpr std::size_t kLongestVersion = 7;  // "123-456"
 constexpr std::string_view kPackage = "cuda-toolkit-";
-constexpr std::string_view kFolder = "/usr/local/cuda-";
 
 std::string version_of(const Parameters& parameters) { return parameters.at("version").get<std::string>(); }
 
-bool is_number(std::string_view text) {
-  return !text.empty() && text.size() <= 3 && text.find_first_not_of(kVersionDigits) == std::string_view::npos;
+/// Version {12, 8} in "12-8"; nullopt for other text.
+std::optional<Version> toolkit_version(std::string text) {
+  if (text.size() > kLongestVersion || text.find('.') != std::string::npos) return std::nullopt;
+  std::ranges::replace(text, '-', '.');
+  const auto version = parse_version(text);
+  return version && version->size() == 2 ? version : std::nullopt;
 }
 
-bool is_version(std::string_view version) {
-  const std::size_t dash = version.find('-');
-  return dash != std::string_view::npos && is_number(version.substr(0, dash)) && is_number(version.substr(dash + 1));
+/// "12-8" for {12, 8}.
+std::string dashed(const Version& version) { return fmt::format("{}", fmt::join(version, "-")); }
+
+/// Newest of these versions that is not newer than `most`; empty: none is.
+std::string newest(std::vector<Version> versions, const Version& most) {
+  std::erase_if(versions, [&](const Version& one) { return one > most; });
+  return versions.empty() ? "" : dashed(std::ranges::max(versions));
 }
 
-/// "12.8" for "12-8", and back.
-std::string with(std::string version, char from, char to) {
-  std::ranges::replace(version, from, to);
-  return version;
-}
-
-/// Newest of these versions, "12-8", that is not newer than `most`; empty: none is.
-std::string newest(const std::vector<std::string>& versions, const Version& most) {
-  std::optional<Version> best;
-  std::string found;
-  for (const std::string& one : versions)
-    if (const auto version = parse_version(with(one, '-', '.'));
-        version && *version <= most && (!best || *version > *best)) {
-      best = version;
-      found = one;
-    }
-  return found;
-}
-
-std::vector<std::string> installed_toolkits(const Host& host) {
-  std::vector<std::string> versions;
-  for (const std::string& name : host.files().list("/usr/local").value_or(std::vector<std::string>()))
-    if (name.starts_with("cuda-") && is_version(with(name.substr(5), '.', '-')) &&
-        host.has_program(fmt::format("/usr/local/{}/bin/nvcc", name)))
-      versions.push_back(with(name.substr(5), '.', '-'));
+std::vector<Version> installed_toolkits(const Host& host) {
+  std::vector<Version> versions;
+  for (const std::string& name : host.names("/usr/local"))
+    if (name.starts_with("cuda-") && host.has_program(fmt::format("/usr/local/{}/bin/nvcc", name)))
+      if (const auto version = parse_version(name.substr(5)); version && version->size() == 2)
+        versions.push_back(*version);
   return versions;
 }
 
-Result<std::vector<std::string>> offered_toolkits(const Host& host) {
-  std::vector<std::string> versions;
-  std::istringstream names(TRY(host.output_of({{"apt-cache", "pkgnames", std::string(kPackage)}, {}, {}})));
+Result<std::vector<Version>> offered_toolkits(const Host& host) {
+  std::vector<Version> versions;
+  std::istringstream names(TRY(host.output_of({{"apt-cache", "pkgnames", std::string(kPackage)}})));
   for (std::string name; std::getline(names, name);)
-    if (name.starts_with(kPackage) && is_version(name.substr(kPackage.size())))
-      versions.push_back(name.substr(kPackage.size()));
+    if (name.starts_with(kPackage))
+      if (const auto version = toolkit_version(name.substr(kPackage.size()))) versions.push_back(*version);
   return versions;
 }
 
-/// Newest major version of GCC that the toolkit takes, from "#if __GNUC__ > 14" of its header.
-std::optional<int> newest_gcc(const Host& host, const std::string& folder) {
-  constexpr std::string_view kLimit = "#if __GNUC__ > ";
-  const std::string header = host.files().read(folder + "/include/crt/host_config.h").value_or("");
-  const std::size_t at = header.find(kLimit);
-  int major = 0;
+/// Number after the last `mark` in `text`.
+std::optional<int> number_after(const std::string& text, std::string_view mark) {
+  const std::size_t at = text.rfind(mark);
+  int number = 0;
   if (at == std::string::npos) return std::nullopt;
-  const char* const begin = header.data() + at + kLimit.size();
-  return std::from_chars(begin, header.data() + header.size(), major).ec == std::errc() ? std::optional(major)
-                                                                                        : std::nullopt;
+  const char* const begin = text.data() + at + mark.size();
+  return std::from_chars(begin, text.data() + text.size(), number).ec == std::errc() ? std::optional(number)
+                                                                                     : std::nullopt;
+}
+
+/// Newest major version of GCC that the toolkit takes.
+std::optional<int> newest_gcc(const Host& host, const std::string& folder) {
+  return number_after(host.files().read(folder + "/include/crt/host_config.h").value_or(""), "#if __GNUC__ > ");
 }
 
 /// Major version of a compiler, by the name of its file: "/usr/bin/x86_64-linux-gnu-g++-12".
 std::optional<int> gcc_of(const Host& host, const std::string& path) {
-  const std::string file = host.files().real_path(path).value_or("");
-  const std::size_t dash = file.rfind("g++-");
-  int major = 0;
-  const char* const end = file.data() + file.size();
-  if (dash == std::string::npos || std::from_chars(file.data() + dash + 4, end, major).ptr != end) return std::nullopt;
-  return major;
+  return number_after(host.files().real_path(path).value_or("").string(), "g++-");
 }
 
 }  // namespace
 
 Result<void> validate_cuda_toolkit(const Parameters& parameters) {
   const std::string version = version_of(parameters), compiler = parameters.value("host_compiler", std::string());
-  if (version != kChosenCuda && !is_version(version))
+  if (version != kChosenCuda && !toolkit_version(version))
     return fail(ErrorCode::invalid, fmt::format("version \"{}\" is neither like 12-8 nor chosen", version));
   const bool plain = std::ranges::all_of(compiler, [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
@@ -107,15 +94,16 @@ Result<std::string> toolkit_for(const Host& host, const std::string& runs) {
   const std::optional<Version> most = parse_version(runs);
   if (!most) return fail(ErrorCode::invalid, fmt::format("\"{}\" is no version of CUDA", runs));
   if (std::string installed = newest(installed_toolkits(host), *most); !installed.empty()) return installed;
-  const auto offered = offered_toolkits(host).value_or(std::vector<std::string>());
-  const std::string found = newest(offered, *most);
-  return found.empty() ? with(runs, '.', '-') : found;
+  const std::string found = newest(offered_toolkits(host).value_or(std::vector<Version>()), *most);
+  return found.empty() ? dashed(*most) : found;
 }
 
 std::string cuda_package(const Parameters& parameters) { return std::string(kPackage) + version_of(parameters); }
 
 std::string cuda_folder(const Parameters& parameters) {
-  return std::string(kFolder) + with(version_of(parameters), '-', '.');
+  std::string version = version_of(parameters);
+  std::ranges::replace(version, '-', '.');
+  return "/usr/local/cuda-" + version;
 }
 
 Result<std::string> cuda_host_compiler(const Host& host, const Parameters& parameters) {

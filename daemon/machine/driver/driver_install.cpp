@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: MIT
 #include "machine/driver/driver_install.hpp"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 
+#include "machine/modules/dkms.hpp"
 #include "machine/packages/driver_packages.hpp"
 
 namespace p2pd {
@@ -10,21 +14,17 @@ namespace {
 
 constexpr std::string_view kRunfileManifest = "/var/lib/nvidia/log";  // runfile's list of the files that it installed
 constexpr std::string_view kUninstaller = "/usr/bin/nvidia-uninstall";
-constexpr std::string_view kInstallerLog = "/var/log/nvidia-installer.log";
-constexpr std::string_view kRefusal = "/usr/lib/nvidia/alternate-install-present";
-constexpr std::string_view kDkms = "/var/lib/dkms";
+constexpr std::string_view kLibraryDirectories[] = {
+    "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/lib",
+    "/usr/lib/wsl/lib",          "/run/opengl-driver/lib"};
 
-/// Checks for the driver itself: its modules, or libraries that talk to them.
-bool of_driver(const DpkgPackage& package) {
-  const DriverRole role = driver_role(package.name);
-  return package.present() && (role == DriverRole::modules || role == DriverRole::libraries);
-}
-
+/// Finds the driver itself: its modules, and libraries that talk to them.
 Result<void> find_packages(const Host& host, DriverInstall& found) {
   for (DpkgPackage& package : TRY(dpkg_packages(host))) {
-    if (!of_driver(package)) continue;
-    found.evidence.push_back({std::string(kDpkgStatus),
-                              package.name + ":" + package.architecture + " " + package.version + " " + package.want});
+    const DriverRole role = driver_role(package.name);
+    if (!package.present() || (role != DriverRole::modules && role != DriverRole::libraries)) continue;
+    found.evidence.push_back({std::string(kDpkgStatus), fmt::format("{}:{} {} {}", package.name, package.architecture,
+                                                                    package.version, package.want)});
     found.packages.push_back(std::move(package));
   }
   return {};
@@ -39,8 +39,6 @@ Result<void> find_runfile(const Host& host, DriverInstall& found) {
   }
   if (uninstaller) found.evidence.push_back({std::string(kUninstaller), "present"});
   found.runfile.installed = uninstaller || manifest;
-  found.runfile.log = host.files().exists(kInstallerLog);
-  found.runfile.refused_here = host.files().exists(kRefusal);
   if (found.runfile.installed || manifest.error().code == ErrorCode::not_found) return {};
   if (manifest.error().code == ErrorCode::denied)
     return fail(ErrorCode::denied, manifest.error().message + "; root would tell", "Run it as root.");
@@ -48,22 +46,25 @@ Result<void> find_runfile(const Host& host, DriverInstall& found) {
 }
 
 void find_dkms(const Host& host, DriverInstall& found) {
-  const auto names = [&](const std::string& path) { return host.names(path); };
-  for (const std::string& module : names(std::string(kDkms))) {
+  for (const std::string& module : host.names(kDkms)) {
     if (!module.starts_with("nvidia") || module.starts_with("nvidia-fs")) continue;
-    const std::string tree = std::string(kDkms) + "/" + module;
-    for (const std::string& version : names(tree)) {
+    for (const std::string& version : host.names(fmt::format("{}/{}", kDkms, module))) {
       if (version.starts_with("kernel-")) continue;  // a link to the version installed for a kernel
-      bool built = false;
-      for (const std::string& kernel : names(tree + "/" + version)) {
-        if (kernel == "source" || kernel == "build") continue;
-        found.dkms.insert(module + "/" + version + " for " + kernel);
-        built = true;
-      }
-      if (!built) found.dkms.insert(module + "/" + version);
-      found.evidence.push_back({tree + "/" + version, built ? "built" : "added, not built"});
+      const std::string name = fmt::format("{}/{}", module, version), tree = fmt::format("{}/{}", kDkms, name);
+      std::vector<std::string> kernels = host.names(tree);
+      std::erase_if(kernels, [](const std::string& entry) { return entry == "source" || entry == "build"; });
+      for (const std::string& kernel : kernels) found.dkms.insert(fmt::format("{} for {}", name, kernel));
+      if (kernels.empty()) found.dkms.insert(name);
+      found.evidence.push_back({tree, kernels.empty() ? "added, not built" : "built"});
     }
   }
+}
+
+bool has_firmware(const Host& host, const std::string& version) {
+  for (const std::string_view directory : {"/lib/firmware/nvidia/", "/usr/lib/firmware/nvidia/"})
+    for (const std::string& name : host.names(std::string(directory) + version))
+      if (name.starts_with("gsp_")) return true;
+  return false;
 }
 
 }  // namespace
@@ -92,6 +93,49 @@ Result<DriverInstall> installed_driver(const Host& host) {
   TRY(find_packages(host, found));
   TRY(find_runfile(host, found));
   find_dkms(host, found);
+  return found;
+}
+
+std::string driver_version_of(const std::string& file) {
+  const std::size_t at = file.find(".so.");
+  const std::string version = at == std::string::npos ? "" : file.substr(at + 4);
+  const bool number = std::ranges::all_of(version, [](char c) { return c == '.' || (c >= '0' && c <= '9'); });
+  return number && version.find('.') != std::string::npos ? version : "";
+}
+
+std::vector<DriverLibrary> driver_libraries(const Host& host, std::string_view name) {
+  std::vector<DriverLibrary> out;
+  std::vector<std::string> seen;  // on some hosts /usr/lib64 is a link to /usr/lib
+  for (const std::string_view directory : kLibraryDirectories) {
+    const std::string link = fmt::format("{}/{}", directory, name);
+    const auto file = host.files().real_path(link);
+    if (!file || std::ranges::find(seen, file->string()) != seen.end()) continue;
+    seen.push_back(file->string());
+    out.push_back({link, driver_version_of(file->filename().string())});
+  }
+  return out;
+}
+
+Result<PackagedUserspace> packaged_userspace(const Host& host) {
+  const auto cannot_stay = [](std::string why) { return PackagedUserspace{"", std::move(why)}; };
+  const DriverInstall install = TRY(installed_driver(host));
+  if (install.packages.empty()) return PackagedUserspace();
+  if (install.runfile.installed) return cannot_stay("NVIDIA's runfile installed a driver beside the packages");
+  std::set<std::string> versions;
+  for (const std::string_view library : {"libcuda.so.1", "libnvidia-ml.so.1"}) {
+    const auto found = driver_libraries(host, library);
+    if (found.empty()) return cannot_stay(fmt::format("the packages bring no {}", library));
+    for (const DriverLibrary& one : found) versions.insert(one.version);
+  }
+  if (versions.size() > 1 || versions.begin()->empty())
+    return cannot_stay(fmt::format("libraries of more than one driver are installed: {}", fmt::join(versions, ", ")));
+  const std::string& version = *versions.begin();
+  if (!install.package_versions().contains(version))
+    return cannot_stay(fmt::format("the libraries of {} belong to no package", version));
+  PackagedUserspace found{version, ""};
+  if (!has_firmware(host, version))
+    found.why_not = fmt::format(
+        "the firmware for open modules of {} is not installed (firmware-nvidia-gsp, nvidia-firmware-*)", version);
   return found;
 }
 

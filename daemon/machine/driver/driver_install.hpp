@@ -20,9 +20,7 @@ std::string driver_version(std::string_view package, std::string_view version);
 struct DriverInstall {
   struct Runfile {
     bool installed = false;
-    std::string version;        ///< empty if its manifest has none
-    bool log = false;           ///< /var/log/nvidia-installer.log exists; it outlives the driver: no proof of it
-    bool refused_here = false;  ///< a package asks NVIDIA's installer to stop
+    std::string version;  ///< empty if its manifest has none
   };
   std::vector<DpkgPackage> packages;  ///< packages of a driver: its modules, or libraries that talk to them
   Runfile runfile;
@@ -37,5 +35,31 @@ struct DriverInstall {
 
 /// Reads dpkg's status file, the runfile's manifest and uninstaller, DKMS trees. A host without dpkg is an Error.
 Result<DriverInstall> installed_driver(const Host& host);
+
+/// A driver library, as programs find it.
+struct DriverLibrary {
+  std::string link;     ///< "/usr/lib/x86_64-linux-gnu/libcuda.so.1"
+  std::string version;  ///< "570.86.16", the end of the name that it links to; empty if that has no version
+};
+
+/// Version "570.86.16" in "libcuda.so.570.86.16"; empty if `file` has none.
+std::string driver_version_of(const std::string& file);
+
+/// Finds each `name` ("libcuda.so.1") in the standard library directories, Debian's and NixOS's too.
+std::vector<DriverLibrary> driver_libraries(const Host& host, std::string_view name);
+
+/// Driver of the installed packages, and its part that can stay beside modules that p2pd builds.
+struct PackagedUserspace {
+  std::string version;  ///< version of its libraries, "580.142": modules of that version fit; empty: no packaged
+                        ///< driver, or no one version
+  std::string why_not;  ///< reason for a person, if packages bring a driver that cannot stay
+
+  bool can_stay() const { return !version.empty() && why_not.empty(); }
+};
+
+/// Finds it. Packages stay if each library of the driver is of one version, a package of that version is installed, no
+/// runfile is, and the firmware that open modules load (gsp_*.bin) exists. Reads dpkg's status, the standard library
+/// directories and /lib/firmware/nvidia. A host without dpkg is an Error.
+Result<PackagedUserspace> packaged_userspace(const Host& host);
 
 }  // namespace p2pd

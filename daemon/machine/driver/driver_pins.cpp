@@ -3,9 +3,10 @@
 
 #include <fmt/format.h>
 
+#include <regex>
 #include <sstream>
 
-#include "machine/driver/packaged_userspace.hpp"
+#include "machine/driver/driver_install.hpp"
 #include "machine/packages/dpkg_status.hpp"
 #include "machine/packages/driver_packages.hpp"
 
@@ -16,17 +17,9 @@ namespace {
 /// they need those at their version, and after a rollback they are the driver of newer kernels.
 bool is_of_kernel(std::string_view name) { return name.starts_with("linux-"); }
 
-/// Escapes dots for a regular expression: "580\.142".
-std::string with_dots_escaped(std::string_view version) {
-  std::string text;
-  for (const char c : version) text += c == '.' ? "\\." : std::string(1, c);
-  return text;
-}
-
 std::vector<std::string_view> pinned_globs(bool keeps) {
-  std::vector<std::string_view> globs;
-  for (const DriverPattern& pattern : driver_patterns())
-    if (!keeps || !is_of_kernel(pattern.glob)) globs.push_back(pattern.glob);
+  std::vector<std::string_view> globs = driver_globs();
+  if (keeps) std::erase_if(globs, is_of_kernel);
   return globs;
 }
 
@@ -43,9 +36,9 @@ std::string driver_preferences(const std::vector<DpkgPackage>& kept, const std::
     text += fmt::format("Package: {}\nPin: version {}\nPin-Priority: 1001\n\n", package.id(), package.version);
   std::string globs;
   for (const std::string_view glob : pinned_globs(!kept.empty())) globs += fmt::format(" {}", glob);
-  if (!version.empty())
+  if (!version.empty())  // as a regular expression
     text += fmt::format("Package:{}\nPin: version /^([0-9]+:)?{}-/\nPin-Priority: 500\n\n", globs,
-                        with_dots_escaped(version));
+                        std::regex_replace(version, std::regex("\\."), "\\."));
   return text + fmt::format("Package:{}\nPin: version *\nPin-Priority: -1\n", globs);
 }
 

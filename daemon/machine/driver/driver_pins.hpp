@@ -14,7 +14,7 @@ namespace p2pd {
 inline constexpr std::string_view kDriverPreferences = "/etc/apt/preferences.d/00p2pd-driver";
 inline constexpr std::string_view kDriverBlacklist = "/etc/apt/apt.conf.d/52p2pd-driver";
 
-/// Content of kDriverPreferences: no package of driver_patterns() is ever installed. If packages are `kept`, no other
+/// Content of kDriverPreferences: no package of driver_globs() is ever installed. If packages are `kept`, no other
 /// version of them is installed, and others of the driver's `version` may be; modules for one kernel are not pinned.
 /// apt_preferences(5).
 std::string driver_preferences(const std::vector<DpkgPackage>& kept = {}, const std::string& version = {});

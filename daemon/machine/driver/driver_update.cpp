@@ -13,12 +13,15 @@
 namespace p2pd {
 namespace {
 
-/// apt's candidate of each installed package, by package id.
-Result<std::map<std::string, std::string>> candidates(const Host& host, const std::vector<std::string>& ids) {
+/// apt's candidate of each installed package of the driver's version, by package id; those for one kernel follow the
+/// kernel.
+Result<std::map<std::string, std::string>> candidates(const Host& host, const std::string& version) {
+  Command policy{{"apt-cache", "-oDir::Etc::PreferencesParts=/dev/null", "policy"}};
+  const std::size_t without = policy.argv.size();
+  for (const DriverPackages::Purged& one : TRY(driver_packages(host)).purged)
+    if (driver_version(one.package.name, one.package.version) == version) policy.argv.push_back(one.package.id());
   std::map<std::string, std::string> found;
-  if (ids.empty()) return found;
-  Command policy{{"apt-cache", "-oDir::Etc::PreferencesParts=/dev/null", "policy"}, {}, {}};
-  policy.argv.insert(policy.argv.end(), ids.begin(), ids.end());
+  if (policy.argv.size() == without) return found;
   std::istringstream lines(TRY(host.output_of(policy)));
   constexpr std::string_view kCandidate = "  Candidate: ";
   std::string package;
@@ -27,14 +30,6 @@ Result<std::map<std::string, std::string>> candidates(const Host& host, const st
     if (line.starts_with(kCandidate)) found[package] = line.substr(kCandidate.size());
   }
   return found;
-}
-
-/// Packages with the driver's version; those for one kernel follow the kernel.
-Result<std::vector<std::string>> versioned_packages(const Host& host, const std::string& version) {
-  std::vector<std::string> ids;
-  for (const DriverPackages::Purged& one : TRY(driver_packages(host)).purged)
-    if (driver_version(one.package.name, one.package.version) == version) ids.push_back(one.package.id());
-  return ids;
 }
 
 bool is_newer(const std::string& version, const std::string& than) {
@@ -50,7 +45,7 @@ Result<DriverUpdate> driver_update(const Host& host) {
   DriverUpdate update;
   if (!machine.packages.can_stay()) return update;
   update.installed = machine.packages.version;
-  for (const auto& [package, candidate] : TRY(candidates(host, TRY(versioned_packages(host, update.installed))))) {
+  for (const auto& [package, candidate] : TRY(candidates(host, update.installed))) {
     const std::string version = driver_version(package, candidate);
     if (is_newer(version, update.offered.empty() ? update.installed : update.offered)) update.offered = version;
   }
@@ -62,7 +57,7 @@ Result<DriverUpdate> driver_update(const Host& host) {
 }
 
 Result<std::map<std::string, std::string>> offered_packages(const Host& host, const DriverUpdate& update) {
-  std::map<std::string, std::string> found = TRY(candidates(host, TRY(versioned_packages(host, update.installed))));
+  std::map<std::string, std::string> found = TRY(candidates(host, update.installed));
   std::erase_if(found, [&](const auto& one) { return driver_version(one.first, one.second) != update.offered; });
   return found;
 }

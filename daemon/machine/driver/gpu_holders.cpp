@@ -5,6 +5,7 @@
 #include "machine/driver/gpu_holders.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,6 +14,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <optional>
+#include <regex>
 #include <set>
 #include <sstream>
 
@@ -22,11 +24,13 @@
 namespace p2pd {
 namespace {
 
-constexpr std::size_t kContainerId = 64;  // hexadecimal digits
-constexpr std::size_t kShortId = 12;      // digits that "docker ps" prints
+constexpr std::size_t kShortId = 12;  // digits that "docker ps" prints
 constexpr std::array<std::string_view, 6> kServiceKinds = {"display", "persistenced", "container",
                                                            "unit",    "process",      "session"};
 
+constexpr std::chrono::minutes kServiceDeadline{2};
+
+constexpr std::string_view kDisplayManager = "display-manager.service";  // alias of the unit in use
 constexpr std::string_view kOwnUnits[] = {"p2pd-worker.service", "p2pd-job.service", "p2pd-prove.service"};
 constexpr std::string_view kDisplayUnits[] = {kDisplayManager, "gdm.service",     "gdm3.service",
                                               "sddm.service",  "lightdm.service", "lxdm.service"};
@@ -51,19 +55,15 @@ std::string printable(std::string text) {
 }
 
 /// First run of exactly 64 hexadecimal digits; empty if there is none.
-std::string_view container_id(std::string_view path) {
-  constexpr std::string_view kIdDigits = "0123456789abcdef";
-  for (std::size_t at = path.find_first_of(kIdDigits); at < path.size(); at = path.find_first_of(kIdDigits, at)) {
-    const std::size_t end = std::min(path.find_first_not_of(kIdDigits, at), path.size());
-    if (end - at == kContainerId) return path.substr(at, kContainerId);
-    at = end;
-  }
-  return {};
+std::string container_id(std::string_view path) {
+  static const std::regex kId("(^|[^0-9a-f])([0-9a-f]{64})([^0-9a-f]|$)");
+  std::cmatch found;
+  return std::regex_search(path.begin(), path.end(), found, kId) ? found[2].str() : "";
 }
 
 /// Container: "docker 3f2a91b0c4d5", "lxc NAME", "machine NAME"; empty outside of containers.
 std::string container_of(std::string_view path) {
-  if (const std::string_view id = container_id(path); !id.empty()) {
+  if (const std::string id = container_id(path); !id.empty()) {
     const auto runtime =
         std::ranges::find_if(kRuntimes, [&](const Runtime& r) { return path.find(r.mark) != path.npos; });
     return fmt::format("{} {}", runtime != std::end(kRuntimes) ? runtime->name : "container", id.substr(0, kShortId));
@@ -210,24 +210,8 @@ bool is_service(const Host& host, const GpuHolder& holder) {
   const std::string runtime = holder.name.substr(0, space);
   if (runtime != "docker" && runtime != "podman") return false;
   const auto policy = host.output_of(
-      {{runtime, "inspect", "--format", "{{.HostConfig.RestartPolicy.Name}}", holder.name.substr(space + 1)}, {}, {}});
+      {{runtime, "inspect", "--format", "{{.HostConfig.RestartPolicy.Name}}", holder.name.substr(space + 1)}});
   return policy && (policy->starts_with("always") || policy->starts_with("unless-stopped"));
-}
-
-Result<std::vector<GpuHolder>> containers_with_gpus(const Host& host) {
-  constexpr std::string_view kMounted[] = {" /dev/nvidia", "/libcuda.so.", "/libnvidia-ml.so."};
-  std::vector<GpuHolder> found;
-  for (const std::string& name : host.names("/proc")) {
-    if (name.find_first_not_of("0123456789") != std::string::npos) continue;
-    const std::string mounts = host.files().read("/proc/" + name + "/mountinfo").value_or("");
-    if (std::ranges::none_of(kMounted, [&](std::string_view text) { return mounts.find(text) != mounts.npos; }))
-      continue;
-    GpuHolder holder;
-    TRY(classify(host, holder, host.files().read("/proc/" + name + "/cgroup").value_or("")));
-    if (holder.kind == HolderKind::container && !std::ranges::count(found, holder.name, &GpuHolder::name))
-      found.push_back(std::move(holder));
-  }
-  return found;
 }
 
 Result<GpuHolders> gpu_holders(const Host& host) {
@@ -254,6 +238,112 @@ Result<GpuHolders> gpu_holders(const Host& host) {
   }
   std::ranges::sort(holders.found, {}, &GpuHolder::pid);
   return holders;
+}
+
+namespace {
+
+/// Containers that were given GPUs, each once, whether they use one now or not: the driver's libraries or device files
+/// are mounted in them.
+Result<std::vector<GpuHolder>> containers_with_gpus(const Host& host) {
+  constexpr std::string_view kMounted[] = {" /dev/nvidia", "/libcuda.so.", "/libnvidia-ml.so."};
+  std::vector<GpuHolder> found;
+  for (const std::string& name : host.names("/proc")) {
+    if (name.find_first_not_of("0123456789") != std::string::npos) continue;
+    const std::string mounts = host.files().read("/proc/" + name + "/mountinfo").value_or("");
+    if (std::ranges::none_of(kMounted, [&](std::string_view text) { return mounts.find(text) != mounts.npos; }))
+      continue;
+    GpuHolder holder;
+    TRY(classify(host, holder, host.files().read("/proc/" + name + "/cgroup").value_or("")));
+    if (holder.kind == HolderKind::container && !std::ranges::count(found, holder.name, &GpuHolder::name))
+      found.push_back(std::move(holder));
+  }
+  return found;
+}
+
+void add(std::vector<std::string>& names, const std::string& name) {
+  if (std::ranges::find(names, name) == names.end()) names.push_back(name);
+}
+
+bool is_container(const std::string& service) { return service.find(' ') != std::string::npos; }
+
+bool is_active(const Host& host, std::string_view unit) {
+  const auto answer =
+      host.run_readonly({.argv = {"systemctl", "is-active", std::string(unit)}, .deadline = kServiceDeadline});
+  return answer && answer->status == 0;
+}
+
+std::vector<std::string> noted(const Host& host) {
+  std::vector<std::string> names;
+  std::istringstream lines(host.files().read(kStoppedServices).value_or(""));
+  for (std::string line; std::getline(lines, line);) names.push_back(std::move(line));
+  return names;
+}
+
+Result<void> note(Host& host, const std::vector<std::string>& names) {
+  if (names.empty()) return host.remove_tree(kStoppedServices);
+  TRY(host.create(kStoppedServices, fmt::format("{}\n", fmt::join(names, "\n"))));
+  return {};
+}
+
+}  // namespace
+
+Result<GpuUsers> gpu_users(const Host& host) {
+  GpuUsers users;
+  std::vector<std::string> containers;
+  bool display = false;
+  for (const GpuHolder& holder : TRY(gpu_holders(host)).found) {
+    display |= holder.kind == HolderKind::display;
+    if (!is_service(host, holder))
+      add(users.others,
+          holder.kind == HolderKind::process ? fmt::format("{} (process {})", holder.comm, holder.pid) : holder.name);
+    else if (holder.kind == HolderKind::container)
+      add(containers, holder.name);
+  }
+  for (const GpuHolder& container : TRY(containers_with_gpus(host)))
+    if (is_service(host, container)) add(containers, container.name);
+  if (is_active(host, kPersistencedService)) users.services.emplace_back(kPersistencedService);
+  if (display && is_active(host, kDisplayManager)) users.services.emplace_back(kDisplayManager);
+  users.services.insert(users.services.end(), containers.begin(), containers.end());
+  if (display)
+    for (const SeatSession& session : TRY(seat_sessions(host)))
+      if (!session.greeter) add(users.others, session.text());
+  return users;
+}
+
+Command service_command(const std::string& verb, const std::string& service) {
+  if (!is_container(service)) return {.argv = {"systemctl", verb, service}, .deadline = kServiceDeadline};
+  const std::size_t space = service.find(' ');
+  return {.argv = {service.substr(0, space), verb, service.substr(space + 1)}, .deadline = kServiceDeadline};
+}
+
+Result<void> note_services(Host& host, const std::vector<std::string>& services) {
+  std::vector<std::string> names = noted(host);  // includes those of a start that was killed
+  for (const std::string& service : services) add(names, service);
+  return note(host, names);
+}
+
+Result<void> start_services(Host& host, bool containers) {
+  const std::vector<std::string> names = noted(host);
+  std::vector<std::string> left = names, failed, commands;
+  for (const std::string& name : names) {
+    const Command start = service_command("start", name);
+    if (is_container(name) && !containers) {
+      failed.push_back(name + " (no NVIDIA driver is loaded)");
+      commands.push_back(start.text());
+      continue;
+    }
+    const auto started = host.run(start);
+    if (!started && started.error().code == ErrorCode::interrupted) return Failure(started.error());
+    if (!started) {
+      failed.push_back(fmt::format("{} ({})", name, started.error().message));
+      commands.push_back(start.text());
+    }
+    std::erase(left, name);
+    TRY(note(host, left));
+  }
+  if (failed.empty()) return {};
+  return fail(ErrorCode::command, fmt::format("not started again: {}", fmt::join(failed, "; ")),
+              fmt::format("Find out why, then run: {}", fmt::join(commands, "; ")));
 }
 
 }  // namespace p2pd

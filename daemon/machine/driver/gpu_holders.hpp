@@ -11,8 +11,6 @@
 
 namespace p2pd {
 
-inline constexpr std::string_view kDisplayManager = "display-manager.service";  ///< alias of the unit in use
-
 /// Kind of a process that uses a GPU, by the way to stop it. `display`: the display manager or a login screen;
 /// `session`: a person's desktop at a seat.
 enum class HolderKind { display, persistenced, container, unit, process, session };
@@ -40,10 +38,6 @@ struct GpuHolders {
 /// Finds every process with /dev/nvidia* or an NVIDIA GPU's /dev/dri/* open; skips one that ends meanwhile.
 Result<GpuHolders> gpu_holders(const Host& host);
 
-/// Containers that were given GPUs, each once, whether they use one now or not: the driver's libraries or device files
-/// are mounted in them.
-Result<std::vector<GpuHolder>> containers_with_gpus(const Host& host);
-
 /// Checks that it can be stopped and started again without loss: nvidia-persistenced, the display manager, and
 /// containers that docker or podman would restart (a job in a container has no restart policy). Asks docker or podman.
 bool is_service(const Host& host, const GpuHolder& holder);
@@ -55,5 +49,30 @@ void read_stat(const Host& host, GpuHolder& holder);
 /// session that systemd runs it in, never its own name, which any user can choose. An Error: logind's files are not
 /// readable.
 Result<void> classify(const Host& host, GpuHolder& holder, std::string_view cgroups);
+
+/// File of services to start again, one a line: a unit, or a container ("docker 3f2a91b0c4d5"). It is kept over
+/// reboots, until start_services().
+inline constexpr std::string_view kStoppedServices = "/var/lib/p2pd/stopped-services";
+
+/// Users of the GPUs: those that p2pd may stop, and the others.
+struct GpuUsers {
+  /// Services that can be stopped and started again: nvidia-persistenced, the display manager if it uses a GPU, and
+  /// containers with a restart policy that use GPUs or were given some: their libraries are those of the loaded driver,
+  /// and a boot without a driver does not start them.
+  std::vector<std::string> services;
+  /// Users that only a person may end: other processes, and desktops at a seat that would end with the display manager.
+  std::vector<std::string> others;
+};
+Result<GpuUsers> gpu_users(const Host& host);
+
+/// Command for `service`, a unit or a container: "stop" or "start".
+Command service_command(const std::string& verb, const std::string& service);
+
+/// Adds `services` to kStoppedServices, durably.
+Result<void> note_services(Host& host, const std::vector<std::string>& services);
+
+/// Starts the noted services, each once; containers only if `containers`, else they stay noted. An Error names what
+/// was not started; interrupted: the rest stays noted.
+Result<void> start_services(Host& host, bool containers);
 
 }  // namespace p2pd

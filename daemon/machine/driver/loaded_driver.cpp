@@ -7,7 +7,7 @@
 #include <array>
 
 #include "base/log.hpp"
-#include "machine/driver/gpu_services.hpp"
+#include "machine/driver/gpu_holders.hpp"
 #include "machine/hardware/pci.hpp"
 #include "machine/modules/loaded_modules.hpp"
 #include "machine/modules/modprobe_d.hpp"
@@ -39,9 +39,10 @@ bool is_elsewhere(const Host& host, std::string_view module) {
 }
 
 Result<void> take_out(Host& host, const std::vector<std::string>& services) {
-  TRY(stop_services(host, services));
+  TRY(note_services(host, services));
+  for (const std::string& service : services) TRY(host.run(service_command("stop", service)));
   for (const DriverModule& module : driver_modules(host))
-    TRY(host.run({{"rmmod", module.name}, {}, {}, kRemovalDeadline}));
+    TRY(host.run({.argv = {"rmmod", module.name}, .deadline = kRemovalDeadline}));
   return {};
 }
 
@@ -96,7 +97,7 @@ Result<std::string> unload_driver(Host& host) {
 }
 
 Command load_command(const Host& host, std::string_view module) {
-  Command command{{"modprobe"}, {}, {}, kRemovalDeadline};
+  Command command{.argv = {"modprobe"}, .deadline = kRemovalDeadline};
   if (!host.files().exists(kTrialBan)) {
     command.argv.emplace_back(module);
     return command;

@@ -36,7 +36,7 @@ std::vector<DriverModule> driver_modules(const Host& host);
 /// own.
 bool keeps_gpus_until_reboot(const std::vector<DriverModule>& modules);
 
-/// Unloads them, after stopping services that use a GPU by design (gpu_services.hpp). Returns the reason if that is not
+/// Unloads them, after stopping services that use a GPU by design (gpu_holders.hpp). Returns the reason if that is not
 /// possible now, empty if all are unloaded. With a reason, the services have been started again, and a reboot is
 /// needed. Stops no other process, including desktop sessions. An Error: the list of stopped services could not be
 /// saved.

@@ -1,19 +1,15 @@
 // SPDX-License-Identifier: MIT
 #include "machine/driver/machine.hpp"
 
-#include <regex>
-
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
-#include <set>
+#include <regex>
 
 #include "base/json_members.hpp"
 #include "machine/catalogue/staging.hpp"
 #include "machine/hardware/bar1.hpp"
 #include "machine/hardware/driver_answer.hpp"
-#include "machine/hardware/gpus.hpp"
 #include "machine/hardware/pci.hpp"
 #include "machine/hardware/peer_groups.hpp"
 #include "machine/modules/build_log.hpp"
@@ -35,9 +31,9 @@ std::optional<std::uint64_t> bar1_most(const Bar1& bar1) {
   return std::max(bar1.resizable->bytes, bar1.resizable->supported_bytes.back());
 }
 
-Result<std::vector<Machine::Gpu>> gpus_of(const Host& host, const std::vector<PciDevice>& devices) {
+std::vector<Machine::Gpu> gpus_of(const Host& host, const std::vector<PciDevice>& devices) {
   std::vector<Machine::Gpu> gpus;
-  for (const Bar1& bar1 : TRY(bar1_of_gpus(host, devices)))
+  for (const Bar1& bar1 : bar1_of_gpus(host, devices))
     gpus.push_back({{bar1.gpu->address, bar1.gpu->id(), bar1.model}, std::nullopt, length_of(bar1), bar1_most(bar1)});
   if (std::ranges::none_of(gpus, [](const auto& gpu) { return may_be_geforce(gpu.model); })) return gpus;
   const auto told = told_vram_bytes(host);
@@ -46,11 +42,10 @@ Result<std::vector<Machine::Gpu>> gpus_of(const Host& host, const std::vector<Pc
   return gpus;
 }
 
-Result<std::set<std::string>> generations_left_out(const std::vector<PciDevice>& devices) {
-  const std::vector<GpuModel> models = TRY(gpu_models());
+std::set<std::string> generations_left_out(const std::vector<PciDevice>& devices) {
   std::set<std::string> generations;
   for (const PciDevice& device : devices)
-    if (const auto model = model_of(models, device.id()); device.is_nvidia_gpu() && !device.takes_part() && model)
+    if (const auto model = model_of(device.id()); device.is_nvidia_gpu() && !device.takes_part() && model)
       generations.insert(model->architecture);
   return generations;
 }
@@ -96,9 +91,9 @@ Result<Machine> machine_of(const Host& host, const Catalogue& all) {
   machine.gpus_known = !is_image(host);
   if (machine.gpus_known) {
     const std::vector<PciDevice> devices = TRY(pci_devices(host));
-    machine.gpus = TRY(gpus_of(host, devices));
+    machine.gpus = gpus_of(host, devices);
     machine.divided = peer_groups(devices).size() > 1;
-    machine.beside = TRY(generations_left_out(devices));
+    machine.beside = generations_left_out(devices);
   }
   machine.nvlink = has_nvlink(host, machine.gpus);
   machine.driver_version = host.line(kLoadedDriver).value_or("");
@@ -112,10 +107,18 @@ Result<Machine> machine_of(const Host& host, const Catalogue& all) {
     }
     machine.kernels.push_back(std::move(bootable));
   }
-  machine.gcc_installed = installed_gcc(host).value_or(std::vector<int>());
   machine.distribution = distribution(host);
   machine.failed_builds = failed_builds(host);
   return machine;
 }
+
+std::set<std::string> generations(const Machine& machine) {
+  std::set<std::string> found;
+  for (const Machine::Gpu& gpu : machine.gpus)
+    if (gpu.model) found.insert(gpu.model->architecture);
+  return found;
+}
+
+bool is_converted(const Machine::Gpu& gpu) { return is_converted(gpu.model, gpu.vram_bytes.value_or(0)); }
 
 }  // namespace p2pd

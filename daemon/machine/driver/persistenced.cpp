@@ -79,7 +79,7 @@ WantedBy=multi-user.target
 bool systemd_runs(const Host& host) { return host.live() && host.files().exists("/run/systemd/system"); }
 
 Result<bool> persistenced_runs(const Host& host) {
-  return TRY(host.run_readonly({{"systemctl", "is-active", std::string(kPersistencedService)}, {}, {}})).status == 0;
+  return TRY(host.run_readonly({{"systemctl", "is-active", std::string(kPersistencedService)}})).status == 0;
 }
 
 }  // namespace p2pd

@@ -11,6 +11,7 @@
 #include "base/json_members.hpp"
 #include "base/log.hpp"
 #include "machine/driver/cdi.hpp"
+#include "machine/hardware/nvidia_procfs.hpp"
 #include "machine/hardware/peer_groups.hpp"
 #include "machine/modules/loaded_modules.hpp"
 

@@ -17,43 +17,37 @@ namespace {
 
 constexpr int kSplit = 575;  // version in which the values of the P2P keys changed
 
-/// A key in RegistryDwords that does not have its intended effect, in drivers from `first` to before `end`.
+constexpr int kNever = 1 << 20;
+constexpr std::uint32_t kMost = std::numeric_limits<std::uint32_t>::max();
+
+/// Values of a key in RegistryDwords that do not have their intended effect, from `least` to `most`, in drivers from
+/// `first` to before `end`.
 struct WrongKey {
   std::string_view key;
-  int first;
-  int end;
-  bool (*wrong)(std::uint32_t value);
+  int first, end;
+  std::uint32_t least, most;
   std::string_view why;
 };
-
-bool always(std::uint32_t) { return true; }
-template <std::uint32_t kValue>
-bool equals(std::uint32_t value) {
-  return value == kValue;
-}
-bool three_or_more(std::uint32_t value) { return value >= 3; }
-bool four_or_more(std::uint32_t value) { return value >= 4; }
-/// Checks for 0 in reads (1:0) or writes (5:4), which forbids them.
-bool forbids(std::uint32_t value) { return (value & 0x3U) == 0 || (value & 0x30U) == 0; }
-
-constexpr int kNever = 1 << 20;
 constexpr WrongKey kWrongKeys[] = {
-    {"EnableResizableBar", 0, kNever, always, "does nothing here: it is the module option NVreg_EnableResizableBar"},
-    {"GrdmaPciTopoCheckOverride", 0, kNever, always,
+    {"EnableResizableBar", 0, kNever, 0, kMost, "does nothing here: it is the module option NVreg_EnableResizableBar"},
+    {"GrdmaPciTopoCheckOverride", 0, kNever, 0, kMost,
      "does nothing here: it is the module option NVreg_GrdmaPciTopoCheckOverride, for RDMA only"},
-    {"ForceP2P", 0, kNever, forbids, "forbids peer reads or writes; 0x11 allows both"},
-    {"RMForceP2PType", 0, kSplit, equals<1>,
+    {"RMForceP2PType", 0, kSplit, 1, 1,
      "before 575, 1 forces mailbox P2P, which GA102 alone has among GeForce chips; BAR1 is 2"},
-    {"RMForceP2PType", 0, kSplit, equals<3>, "before 575, 3 forces NVLink; BAR1 is 2"},
-    {"RMForceP2PType", 0, kNever, four_or_more, "forces C2C, or nothing that is known"},
-    {"RMForceP2PType", kSplit, kNever, equals<2>, "from 575 on, 2 forces NVLink; PCIe is 1"},
-    {"RMForceP2PType", kSplit, kNever, equals<3>, "from 575 on, 3 forces C2C; PCIe is 1"},
-    {"RMPcieP2PType", 0, kSplit, always, "drivers before 575 do not know it"},
-    {"RMPcieP2PType", kSplit, kNever, equals<0>,
-     "0 is mailbox P2P, which GA102 alone has among GeForce chips; BAR1 is 1"},
-    {"RMPcieP2PType", kSplit, kNever, three_or_more, "has the values 0 to 2"},
-    {"RMForceStaticBar1", kSplit, kNever, three_or_more, "from 575 on it has the values 0 to 2; others are ignored"},
+    {"RMForceP2PType", 0, kSplit, 3, 3, "before 575, 3 forces NVLink; BAR1 is 2"},
+    {"RMForceP2PType", 0, kNever, 4, kMost, "forces C2C, or nothing that is known"},
+    {"RMForceP2PType", kSplit, kNever, 2, 2, "from 575 on, 2 forces NVLink; PCIe is 1"},
+    {"RMForceP2PType", kSplit, kNever, 3, 3, "from 575 on, 3 forces C2C; PCIe is 1"},
+    {"RMPcieP2PType", 0, kSplit, 0, kMost, "drivers before 575 do not know it"},
+    {"RMPcieP2PType", kSplit, kNever, 0, 0, "0 is mailbox P2P, which GA102 alone has among GeForce chips; BAR1 is 1"},
+    {"RMPcieP2PType", kSplit, kNever, 3, kMost, "has the values 0 to 2"},
+    {"RMForceStaticBar1", kSplit, kNever, 3, kMost, "from 575 on it has the values 0 to 2; others are ignored"},
 };
+constexpr std::string_view kForceP2p = "ForceP2P";
+
+/// Checks for 0 in reads (1:0) or writes (5:4) of kForceP2p, which forbids them.
+bool forbids(std::uint64_t value) { return (value & 0x3U) == 0 || (value & 0x30U) == 0; }
+
 /// MiB that BAR1 must have above a size, by driver from `first` on; nullopt: not known, or it does not help.
 struct StaticBar1Row {
   int first;
@@ -77,9 +71,10 @@ int major_of(std::string_view version) {
 
 std::string wrong_registry_key(std::string_view key, std::string_view value, int major) {
   const auto number = kernel_number(value);
-  if (!number || *number > std::numeric_limits<std::uint32_t>::max()) return "not a number: the driver ignores it";
+  if (!number || *number > kMost) return "not a number: the driver ignores it";
+  if (key == kForceP2p && forbids(*number)) return "forbids peer reads or writes; 0x11 allows both";
   for (const WrongKey& row : kWrongKeys)
-    if (row.key == key && major >= row.first && major < row.end && row.wrong(static_cast<std::uint32_t>(*number)))
+    if (row.key == key && major >= row.first && major < row.end && *number >= row.least && *number <= row.most)
       return std::string(row.why);
   return {};
 }
@@ -128,7 +123,7 @@ PeerPath likely_path(const PeerSettings& s) {
 }
 
 bool is_known_key(std::string_view key) {
-  return is_experimental_key(key) || key == "PeerMappingOverride" ||
+  return is_experimental_key(key) || key == "PeerMappingOverride" || key == kForceP2p ||
          std::ranges::find(kWrongKeys, key, &WrongKey::key) != std::end(kWrongKeys);
 }
 

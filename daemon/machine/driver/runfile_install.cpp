@@ -13,8 +13,8 @@
 
 #include "base/log.hpp"
 #include "machine/catalogue/catalogue.hpp"
+#include "machine/modules/dkms.hpp"
 #include "machine/modules/module_file.hpp"
-#include "machine/modules/module_install.hpp"
 
 namespace p2pd {
 namespace {
@@ -105,14 +105,10 @@ std::string lacking_userspace(const Host& host, const std::optional<RunfileManif
 }
 
 std::vector<std::string> installer_arguments(const std::string& version, const std::string& log) {
-  std::vector<std::string> out = {"--silent",
-                                  "--no-kernel-modules",
-                                  "--no-kernel-module-source",
-                                  "--no-x-check",
-                                  "--no-nouveau-check",
-                                  "--no-check-for-alternate-installs",
-                                  "--no-distro-scripts",
-                                  "--log-file-name=" + log};
+  std::vector<std::string> out = {"--silent",           "--no-kernel-modules", "--no-kernel-module-source",
+                                  "--no-x-check",       "--no-nouveau-check",  "--no-check-for-alternate-installs",
+                                  "--no-distro-scripts"};
+  out.push_back("--log-file-name=" + log);
   // an unknown flag ends the installer: 535 has neither of these
   if (parse_version(version).value_or(Version()) >= Version{550})
     out.insert(out.end(), {"--skip-module-load", "--no-rebuild-initramfs"});
@@ -283,7 +279,7 @@ bool is_packed(const Host& host, const std::string& path, const PackedByName& pa
 Result<std::set<std::string>> paths_of_packages(const Host& host, const std::vector<std::string>& paths) {
   std::set<std::string> owned;
   if (paths.empty()) return owned;
-  Command search{{"dpkg-query", "--search", "--"}, {}, {}, kDpkgDeadline};
+  Command search{.argv = {"dpkg-query", "--search", "--"}, .deadline = kDpkgDeadline};
   for (const std::string& path : paths) {
     search.argv.push_back(path);
     if (path.starts_with("/usr/")) search.argv.push_back(path.substr(4));
@@ -307,11 +303,10 @@ Result<std::vector<std::string>> changed_since(const Host& host, const PackedByN
     for (const RunfileManifest::Installed& one : manifest->installed)
       noted.insert((one.path.starts_with("/lib") ? "/usr" : "") + one.path);
   std::vector<std::string> paths;
-  std::istringstream lines(TRY(host.output_of({{"find", "/usr", "/etc", "-xdev", "(", "-type", "f", "-o", "-type", "l",
-                                                ")", "-cnewer", std::string(kInstallerAtWork)},
-                                               {},
-                                               {},
-                                               kDpkgDeadline})));
+  const Command find{.argv = {"find", "/usr", "/etc", "-xdev", "(", "-type", "f", "-o", "-type", "l", ")", "-cnewer",
+                              std::string(kInstallerAtWork)},
+                     .deadline = kDpkgDeadline};
+  std::istringstream lines(TRY(host.output_of(find)));
   for (std::string path; std::getline(lines, path);)
     if (packed.contains(name_of(path)) && !noted.contains(path)) paths.push_back(std::move(path));
   return paths;

@@ -8,12 +8,149 @@
 #include <tuple>
 
 #include "base/units.hpp"
+#include "machine/catalogue/staging.hpp"
 #include "machine/hardware/bar1.hpp"
 
 namespace p2pd {
 namespace {
 
 using Fit = EntryVerdict::Fit;
+constexpr std::string_view kFits[] = {"fits", "untried", "open", "rejected", "candidate"};
+
+Version version_of(const CatalogueEntry& entry) { return parse_version(entry.base_version).value_or(Version()); }
+
+/// An objection to an entry on one kernel.
+struct Objection {
+  Fit fit = Fit::rejected;  ///< rejected; open: could not be found out; untried: the build decides
+  std::string cause;
+  std::string reason;
+};
+
+/// Objects if a build for it failed on this machine, whatever was expected of it.
+std::optional<Objection> trial_objection(const CatalogueEntry& entry, const Machine& machine,
+                                         const BuildTarget& kernel) {
+  const std::string name = build_name(entry, kernel.release);
+  const auto failed = machine.failed_builds.find(name);
+  if (failed == machine.failed_builds.end()) return std::nullopt;
+  return Objection{Fit::rejected, "kernel",
+                   fmt::format("it did not build here for {}: {}; remove {} to try it again", kernel.release,
+                               failed->second, build_log_of(name))};
+}
+
+std::optional<Objection> version_objection(const Catalogue& catalogue, const CatalogueEntry& entry,
+                                           const BuildTarget& kernel) {
+  const Version version = mainline_of(kernel.release);
+  if (entry.kernel_min && version.empty())
+    return Objection{Fit::open, "kernel", fmt::format("'{}' does not tell its version of Linux", kernel.release)};
+  if (entry.kernel_min && version < *entry.kernel_min)
+    return Objection{
+        Fit::rejected, "kernel",
+        fmt::format("{} is older than Linux {}, which it needs at least", kernel.release, dotted(*entry.kernel_min))};
+  const KernelOutlook outlook = kernel_outlook(catalogue.kernels, version_of(entry), kernel.release, entry.compat);
+  if (outlook.kind == KernelOutlook::Kind::builds) return std::nullopt;
+  return Objection{outlook.kind == KernelOutlook::Kind::fails ? Fit::rejected : Fit::untried, "kernel", outlook.reason};
+}
+
+std::optional<Objection> compiler_objection(const CatalogueEntry& entry, const BuildTarget& kernel) {
+  if (!kernel.compiler) {
+    if (!entry.gcc_min && !entry.gcc_below) return std::nullopt;
+    return Objection{Fit::open, "compiler",
+                     fmt::format("{} would tell the compiler of {}", kernel.compiler_source, kernel.release)};
+  }
+  const auto& [family, major] = *kernel.compiler;
+  std::string needed;
+  if (family != "gcc")
+    needed = "gcc";
+  else if (entry.gcc_below && major >= *entry.gcc_below)
+    needed = fmt::format("gcc older than {}", *entry.gcc_below);
+  else if (entry.gcc_min && major < *entry.gcc_min)
+    needed = fmt::format("gcc {} or newer", *entry.gcc_min);
+  if (needed.empty()) return std::nullopt;
+  return Objection{
+      Fit::rejected, "compiler",
+      fmt::format("{} was built with {} {}; requires a kernel built with {}", kernel.release, family, major, needed)};
+}
+
+/// Objects to headers with a change that the source does not support and no compat header compensates.
+std::optional<Objection> headers_objection(const Catalogue& catalogue, const CatalogueEntry& entry,
+                                           const Machine::Target& kernel) {
+  std::optional<Objection> open;
+  for (const std::string& name : entry.compat) {
+    const CompatRule& rule = catalogue.compat_rules.at(name);
+    if (!rule.include.empty()) continue;
+    const auto known = kernel.rules.find(name);
+    if (known == kernel.rules.end())
+      open = Objection{
+          Fit::open, "headers",
+          fmt::format("the headers of {} are not readable, and it does not build where {}", kernel.release, rule.why)};
+    else if (known->second)
+      return Objection{Fit::rejected, "headers",
+                       fmt::format("in {}, {}, which its source does not support; requires an older build of that "
+                                   "kernel, or an entry that supports it",
+                                   kernel.release, rule.why)};
+  }
+  return open;
+}
+
+/// Gravest objection: a rejection precedes an unknown fact, and that precedes an untried build.
+std::optional<Objection> objection(const Catalogue& catalogue, const CatalogueEntry& entry, const Machine& machine,
+                                   const Machine::Target& kernel) {
+  std::optional<Objection> gravest;
+  for (auto found : {trial_objection(entry, machine, kernel), version_objection(catalogue, entry, kernel),
+                     headers_objection(catalogue, entry, kernel), compiler_objection(entry, kernel)})
+    if (found && (!gravest || found->fit > gravest->fit)) gravest = std::move(found);
+  return gravest;
+}
+
+/// Reason why an entry may not be used yet.
+std::string not_usable(const CatalogueEntry& entry) {
+  return entry.lacks.empty() ? "its hashes are confirmed by one source only" : entry.lacks + " is not known";
+}
+
+/// Judges an entry as if it could be used.
+EntryVerdict judge_usable(const Catalogue& catalogue, const CatalogueEntry& entry, const Machine& machine) {
+  EntryVerdict verdict{.entry = &entry, .fit = Fit::fits, .reason = "it fits every GPU and every bootable kernel"};
+  const auto object = [&](Objection found) {
+    verdict.fit = found.fit;
+    verdict.cause = std::move(found.cause);
+    verdict.reason = std::move(found.reason);
+    return verdict;
+  };
+  for (const std::string& generation : generations(machine))
+    if (!entry.architectures.contains(generation))
+      return object(
+          {Fit::rejected, "architecture",
+           fmt::format("it gives no P2P between {} cards; requires an entry that lists {}", generation, generation)});
+  const auto converted = [](const Machine::Gpu& gpu) { return is_converted(gpu); };
+  if (entry.dynamic_bar1 && std::ranges::none_of(machine.gpus, converted))
+    return object({Fit::rejected, "dynamic-bar1",
+                   "it is for cards that were converted to more memory than their BAR1 can cover"});
+  std::string running;  // set if the running kernel is not rejected
+  for (const Machine::Target& kernel : machine.kernels) {
+    auto found = objection(catalogue, entry, machine, kernel);
+    if (kernel.running && (!found || found->fit != Fit::rejected)) running = kernel.release;
+    if (found && found->fit > verdict.fit) object(*std::move(found));
+  }
+  if (verdict.fit == Fit::rejected && !running.empty()) {
+    verdict.running_only = true;
+    verdict.reason =
+        fmt::format("it fits the running kernel {}, but not every bootable one: {}", running, verdict.reason);
+  }
+  if (verdict.fit == Fit::untried) verdict.reason += ": apply builds it first, and changes nothing where that fails";
+  return verdict;
+}
+
+/// Judges one entry on this machine, regardless of other obstacles to P2P; reads nothing.
+EntryVerdict judge_entry(const Catalogue& catalogue, const CatalogueEntry& entry, const Machine& machine) {
+  EntryVerdict verdict = judge_usable(catalogue, entry, machine);
+  if (entry.usable()) return verdict;
+  verdict.fits_if_allowed = verdict.fit != Fit::rejected;
+  verdict.reason = fmt::format(
+      "not used, because {}; {}", not_usable(entry),
+      verdict.fits_if_allowed ? "allowed, it would fit" : "and even then it would not fit: " + verdict.reason);
+  verdict.fit = Fit::candidate;
+  return verdict;
+}
 
 std::string size_text(std::uint64_t bytes) {
   const std::uint64_t mib = bytes / kMiB;
@@ -124,18 +261,14 @@ int distance(const EntryVerdict& verdict) {
 }
 
 /// Settles if no usable entry fits: names the nearest one, and candidates that would fit.
-void settle_without_entry(Choice& choice, const Catalogue& catalogue, const Machine& machine) {
+void settle_without_entry(Choice& choice, const Machine& machine) {
+  const auto nearness = [](const EntryVerdict& one) { return std::pair(distance(one), version_of(*one.entry)); };
   const EntryVerdict* nearest = nullptr;
   std::vector<std::string> candidates;
-  Version newest;
-  for (std::size_t i = 0; i < choice.table.size(); ++i) {
-    const EntryVerdict& verdict = choice.table[i];
-    if (verdict.fits_if_allowed) candidates.push_back(verdict.entry);
-    if (verdict.fit != Fit::rejected) continue;
-    const Version version = parse_version(catalogue.entries[i].base_version).value_or(Version());
-    if (nearest != nullptr && std::pair(distance(*nearest), newest) >= std::pair(distance(verdict), version)) continue;
-    nearest = &verdict;
-    newest = version;
+  for (const EntryVerdict& verdict : choice.table) {
+    if (verdict.fits_if_allowed) candidates.push_back(verdict.entry->id);
+    if (verdict.fit == Fit::rejected && (nearest == nullptr || nearness(verdict) > nearness(*nearest)))
+      nearest = &verdict;
   }
   const std::string cards = fmt::format("{}", fmt::join(generations(machine), ", "));
   Gate gate{"no-entry", "no build of the catalogue is allowed on this machine",
@@ -143,7 +276,7 @@ void settle_without_entry(Choice& choice, const Catalogue& catalogue, const Mach
   if (nearest != nullptr) {
     const bool kernels = nearest->cause != "architecture";
     gate = {nearest->cause,
-            kernels ? fmt::format("no driver fits; {} comes nearest: {}", nearest->entry, nearest->reason)
+            kernels ? fmt::format("no driver fits; {} comes nearest: {}", nearest->entry->id, nearest->reason)
                     : fmt::format("no driver of the catalogue gives P2P between {} cards", cards),
             kernels ? "Boot a kernel that it fits, and remove those that it does not."
                     : "No kernel or setting changes that."};
@@ -156,10 +289,11 @@ void settle_without_entry(Choice& choice, const Catalogue& catalogue, const Mach
 }
 
 /// Criteria that make one fitting entry better than another, the most important first; more is better.
-auto rank(const CatalogueEntry& entry, const EntryVerdict& verdict, const Machine& machine) {
+auto rank(const EntryVerdict& verdict, const Machine& machine) {
+  const CatalogueEntry& entry = *verdict.entry;
   const auto defects = defects_on(entry, machine);
   const bool harmless = std::ranges::none_of(defects, &Defect::grave);
-  const Version version = parse_version(entry.base_version).value_or(Version());
+  const Version version = version_of(entry);
   const auto branch = [](const Version& of) { return of.empty() ? 0 : of.front(); };
   const auto kept = std::min(branch(version), branch(parse_version(machine.driver_version).value_or(Version())));
   const bool reported = std::ranges::all_of(generations(machine), [&](const std::string& generation) {
@@ -177,24 +311,20 @@ auto rank(const CatalogueEntry& entry, const EntryVerdict& verdict, const Machin
                     version, entry.known());
 }
 
-/// Best entry that fits, or could as far as is known; null if there is none.
-const CatalogueEntry* best_entry(const Catalogue& catalogue, const Choice& choice, const Machine& machine) {
-  const CatalogueEntry* best = nullptr;
-  const EntryVerdict* why = nullptr;
-  for (std::size_t i = 0; i < choice.table.size(); ++i) {
-    const CatalogueEntry& entry = catalogue.entries[i];
-    if (choice.table[i].fit > Fit::open || entry.dynamic_bar1 != choice.needs_dynamic_bar1) continue;
-    if (best != nullptr && rank(entry, choice.table[i], machine) <= rank(*best, *why, machine)) continue;
-    best = &entry;
-    why = &choice.table[i];
-  }
+/// Verdict on the best entry that fits, or could as far as is known; null if there is none.
+const EntryVerdict* best_verdict(const Choice& choice, const Machine& machine) {
+  const EntryVerdict* best = nullptr;
+  for (const EntryVerdict& verdict : choice.table)
+    if (verdict.fit <= Fit::open && verdict.entry->dynamic_bar1 == choice.needs_dynamic_bar1 &&
+        (best == nullptr || rank(verdict, machine) > rank(*best, machine)))
+      best = &verdict;
   return best;
 }
 
 /// Cost of a swap to an older `entry`: the newer driver, and the CUDA that came with it.
 std::string lowered(const Catalogue& catalogue, const CatalogueEntry& entry, const Machine& machine) {
   const Version now = parse_version(machine.driver_version).value_or(Version());
-  if (now <= parse_version(entry.base_version).value_or(Version())) return {};
+  if (now <= version_of(entry)) return {};
   std::string cuda;  // CUDA of the running branch
   for (const CatalogueEntry& other : catalogue.entries)
     if (!other.cuda.empty() && parse_version(other.base_version)->front() == now.front()) cuda = other.cuda;
@@ -206,19 +336,18 @@ std::string lowered(const Catalogue& catalogue, const CatalogueEntry& entry, con
 }
 
 /// Reason why the installed packages cannot stay with the choice; empty: there are none.
-std::string why_packages_go(const Choice& choice, const Catalogue& catalogue, const Machine& machine) {
+std::string why_packages_go(const Choice& choice, const Machine& machine) {
   const PackagedUserspace& packages = machine.packages;
-  std::string build;  // fitting build of their version
-  for (std::size_t i = 0; i < choice.table.size(); ++i)
-    if (catalogue.entries[i].base_version == packages.version && choice.table[i].fit <= Fit::open)
-      build = catalogue.entries[i].id;
-  if (packages.version.empty() || (!build.empty() && !packages.why_not.empty())) return packages.why_not;
-  if (build.empty()) return fmt::format("no build of {} may be used and fits", packages.version);
-  return fmt::format("{}, the build of their version, has known defects that {} has not", build, choice.entry->id);
+  const CatalogueEntry* build = nullptr;  // fitting build of their version
+  for (const EntryVerdict& verdict : choice.table)
+    if (verdict.entry->base_version == packages.version && verdict.fit <= Fit::open) build = verdict.entry;
+  if (packages.version.empty() || (build != nullptr && !packages.why_not.empty())) return packages.why_not;
+  if (build == nullptr) return fmt::format("no build of {} may be used and fits", packages.version);
+  return fmt::format("{}, the build of their version, has known defects that {} has not", build->id, choice.entry->id);
 }
 
-void settle_with(Choice& choice, const Catalogue& catalogue, const CatalogueEntry& entry, const EntryVerdict& verdict,
-                 const Machine& machine) {
+void settle_with(Choice& choice, const Catalogue& catalogue, const EntryVerdict& verdict, const Machine& machine) {
+  const CatalogueEntry& entry = *verdict.entry;
   choice.entry = &entry;
   choice.keeps_packages = keeps_packages(entry, machine);
   const std::string cards = machine.gpus_known ? fmt::format("{} and ", fmt::join(generations(machine), ", ")) : "";
@@ -233,15 +362,13 @@ void settle_with(Choice& choice, const Catalogue& catalogue, const CatalogueEntr
     choice.notes.push_back(
         fmt::format("an image: whether its GPUs are of {} is checked when it boots", fmt::join(known, ", ")));
   }
-  if (const std::string why = choice.keeps_packages ? "" : why_packages_go(choice, catalogue, machine); !why.empty())
+  if (const std::string why = choice.keeps_packages ? "" : why_packages_go(choice, machine); !why.empty())
     choice.notes.push_back("the driver's packages cannot stay: " + why);
   for (std::string& note : notes_on(catalogue, entry, machine)) choice.notes.push_back(std::move(note));
-  for (const Machine::Target& kernel : machine.kernels) {
-    if (!kernel.compiler || kernel.compiler->family != "gcc") continue;
-    if (std::ranges::count(machine.gcc_installed, kernel.compiler->major) == 0)
+  for (const Machine::Target& kernel : machine.kernels)
+    if (kernel.compiler && kernel.compiler->family == "gcc" && !kernel.compiler_installed)
       choice.notes.push_back(
           fmt::format("{}, the compiler of {}, is not installed", kernel.compiler->text(), kernel.release));
-  }
 }
 
 Choice choose_for_all(const Catalogue& catalogue, const Machine& machine) {
@@ -253,15 +380,31 @@ Choice choose_for_all(const Catalogue& catalogue, const Machine& machine) {
   if (auto gate = bar1_gate(catalogue, machine, choice)) return settle(choice, *gate), choice;
   if (auto gate = distribution_gate(machine)) return settle(choice, *gate), choice;
   if (machine.kernels.empty()) choice.questions.push_back("no bootable kernel is known");
-  const CatalogueEntry* entry = best_entry(catalogue, choice, machine);
-  if (entry == nullptr) return settle_without_entry(choice, catalogue, machine), choice;
-  const EntryVerdict& verdict = choice.table[static_cast<std::size_t>(entry - catalogue.entries.data())];
-  settle_with(choice, catalogue, *entry, verdict, machine);
-  if (verdict.fit == Fit::open) choice.questions.push_back(verdict.reason);
+  const EntryVerdict* best = best_verdict(choice, machine);
+  if (best == nullptr) return settle_without_entry(choice, machine), choice;
+  settle_with(choice, catalogue, *best, machine);
+  if (best->fit == Fit::open) choice.questions.push_back(best->reason);
   return choice;
 }
 
 }  // namespace
+
+std::string_view to_string(EntryVerdict::Fit fit) { return kFits[static_cast<std::size_t>(fit)]; }
+
+std::vector<const Defect*> defects_on(const CatalogueEntry& entry, const Machine& machine) {
+  const std::set<std::string> there = generations(machine);
+  std::vector<const Defect*> found;
+  for (const Defect& defect : entry.defects) {
+    const auto seen_with = [&](const std::string& generation) { return defect.architectures.contains(generation); };
+    const auto is_here = [&](const std::string& generation) {
+      return there.contains(generation) || machine.beside.contains(generation);
+    };
+    if (there.empty() || ((defect.architectures.empty() || std::ranges::any_of(there, seen_with)) &&
+                          std::ranges::all_of(defect.together, is_here)))
+      found.push_back(&defect);
+  }
+  return found;
+}
 
 std::vector<std::string> notes_on(const Catalogue& catalogue, const CatalogueEntry& entry, const Machine& machine) {
   std::vector<std::string> notes;

@@ -4,9 +4,23 @@
 #include <string>
 #include <vector>
 
-#include "machine/driver/driver_fit.hpp"
+#include "machine/driver/machine.hpp"
 
 namespace p2pd {
+
+/// Verdict of the solver on one entry of the catalogue.
+struct EntryVerdict {
+  /// Verdicts, from best to worst. untried: nobody built it for such a kernel, and the build here decides; open: a fact
+  /// could not be found out; candidate: it may not be used yet.
+  enum class Fit { fits, untried, open, rejected, candidate };
+  const CatalogueEntry* entry = nullptr;  ///< of the catalogue that was given
+  Fit fit = Fit::rejected;
+  std::string cause = {};        ///< cause of a rejection: "architecture", "kernel", "compiler", "headers"; else empty
+  std::string reason = {};       ///< one sentence: the reason, and what would change it
+  bool running_only = false;     ///< fits the running kernel, not every bootable one
+  bool fits_if_allowed = false;  ///< a candidate that would fit
+};
+std::string_view to_string(EntryVerdict::Fit fit);
 
 /// One driver build with reasons, or the reason why there is none.
 struct Choice {
@@ -21,6 +35,9 @@ struct Choice {
   bool keeps_packages = false;         ///< the entry has the installed packages' version: they stay
   bool needs_dynamic_bar1 = false;     ///< a card has more VRAM than its BAR1 can cover
 };
+
+/// Known defects of an entry that count for the GPUs of this machine.
+std::vector<const Defect*> defects_on(const CatalogueEntry& entry, const Machine& machine);
 
 /// Facts that a person should know before `entry` is installed here: a lower driver, known defects, no report, no test
 /// build.

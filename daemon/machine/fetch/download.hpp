@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <string>
 
 #include "base/host.hpp"
@@ -47,5 +48,8 @@ Result<std::string> fetch_text(const Host& host, const Download& what);
 
 /// Size in bytes of the file at an address, which is not fetched. ErrorCode::invalid if not known.
 Result<std::uint64_t> remote_bytes(const Host& host, const Download& what);
+
+/// Proxy variables of this process, for the environment of a command.
+std::map<std::string, std::string> proxy_variables();
 
 }  // namespace p2pd

@@ -11,8 +11,9 @@
 #include <sstream>
 #include <vector>
 
+#include "base/sha256.hpp"
 #include "base/url.hpp"
-#include "machine/fetch/curl.hpp"
+#include "machine/fetch/download.hpp"
 
 namespace p2pd {
 namespace {
@@ -26,22 +27,12 @@ struct Row {
 
 /// SHA-1 of a git object, 20 bytes.
 std::string sha1(std::string_view kind, std::string_view bytes) {
-  const std::string head = fmt::format("{} {}", kind, bytes.size()) + '\0';
+  std::string object = fmt::format("{} {}", kind, bytes.size()) + '\0';
+  object += bytes;
   std::array<unsigned char, EVP_MAX_MD_SIZE> sum{};
   unsigned length = 0;
-  EVP_MD_CTX* const context = EVP_MD_CTX_new();
-  EVP_DigestInit_ex(context, EVP_sha1(), nullptr);
-  EVP_DigestUpdate(context, head.data(), head.size());
-  EVP_DigestUpdate(context, bytes.data(), bytes.size());
-  EVP_DigestFinal_ex(context, sum.data(), &length);
-  EVP_MD_CTX_free(context);
+  EVP_Digest(object.data(), object.size(), sum.data(), &length, EVP_sha1(), nullptr);
   return {reinterpret_cast<const char*>(sum.data()), length};
-}
-
-std::string hex(std::string_view bytes) {
-  std::string text;
-  for (const char c : bytes) text += fmt::format("{:02x}", static_cast<unsigned char>(c));
-  return text;
 }
 
 /// Id of the tree in `directory`, 20 bytes; empty if it holds no file.
@@ -74,11 +65,11 @@ bool is_git_id(std::string_view text) {
   return text.size() == 40 && text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
 }
 
-std::string git_object_id(std::string_view kind, std::string_view bytes) { return hex(sha1(kind, bytes)); }
+std::string git_object_id(std::string_view kind, std::string_view bytes) { return hex_of(sha1(kind, bytes)); }
 
 Result<std::string> git_tree_id(const RootReader& files, const std::string& directory) {
   const std::string tree = TRY(tree_of(files, directory, 0));
-  return tree.empty() ? git_object_id("tree", "") : hex(tree);
+  return tree.empty() ? git_object_id("tree", "") : hex_of(tree);
 }
 
 namespace {

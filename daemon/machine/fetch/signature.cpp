@@ -150,23 +150,4 @@ Result<void> only_root_changes(const RootReader& files, std::string_view path) {
   return only_root_changes(TRY(files.real_path(fs::path(path).parent_path().string())), top, ::geteuid());
 }
 
-std::string to_base64(std::string_view bytes) {
-  std::string text((bytes.size() + 2) / 3 * 4 + 1, '\0');  // includes the NUL that OpenSSL appends
-  const int size =
-      EVP_EncodeBlock(reinterpret_cast<unsigned char*>(text.data()), bytes_of(bytes), static_cast<int>(bytes.size()));
-  text.resize(static_cast<std::size_t>(size));
-  return text;
-}
-
-std::string from_base64(std::string_view text) {
-  std::string bytes(text.size(), '\0');
-  const int size = text.size() % 4 != 0 ? -1
-                                        : EVP_DecodeBlock(reinterpret_cast<unsigned char*>(bytes.data()),
-                                                          bytes_of(text), static_cast<int>(text.size()));
-  if (size < 0) return {};
-  const auto padding = text.size() - std::min(text.size(), text.find_last_not_of('=') + 1);
-  bytes.resize(static_cast<std::size_t>(size) - std::min(padding, static_cast<std::size_t>(size)));
-  return bytes;
-}
-
 }  // namespace p2pd

@@ -40,8 +40,4 @@ Result<void> only_root_changes(const std::filesystem::path& file, const std::fil
 /// this process's user are as good as root's.
 Result<void> only_root_changes(const RootReader& files, std::string_view path);
 
-std::string to_base64(std::string_view bytes);
-/// Bytes of a base64 text of one line; empty if it is none.
-std::string from_base64(std::string_view text);
-
 }  // namespace p2pd

@@ -40,9 +40,16 @@ struct Bar1 {
 };
 
 /// Finds BAR1 of every NVIDIA GPU among `devices`, which must outlive it. `told_bytes`: VRAM by address, see
-/// machine/hardware/gpus.hpp. An Error: the table of models is broken.
-Result<std::vector<Bar1>> bar1_of_gpus(const Host& host, const std::vector<PciDevice>& devices,
-                                       const std::map<std::string, std::uint64_t>& told_bytes = {});
+/// machine/hardware/gpus.hpp.
+std::vector<Bar1> bar1_of_gpus(const Host& host, const std::vector<PciDevice>& devices,
+                               const std::map<std::string, std::uint64_t>& told_bytes = {});
+
+inline constexpr std::string_view kBootParameters = "/sys/kernel/boot_params/data";
+
+/// Name of the firmware's console on a GPU, "EFI VGA" or "UEFI"; empty: it carries none. Reads the boot VGA device's
+/// framebuffer in /sys/class/graphics, and kBootParameters, where nvidia looks for it even after another driver has
+/// taken the framebuffer over.
+std::string firmware_console(const Host& host, const Bar1& gpu);
 
 /// Next step of the operator if no size that the card supports covers its VRAM.
 inline constexpr const char* kUpdateVbios = "Update the vBIOS with the tool of the card's maker.";

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <initializer_list>
 
+#include "base/json_members.hpp"
 #include "machine/hardware/pci.hpp"
 
 namespace p2pd {
@@ -19,14 +20,16 @@ std::vector<std::string> left_out(const Host& host) {
   return addresses;
 }
 
-/// Removes the items of a list that have `address` under one of `keys`.
-void without(const std::string& address, nlohmann::json& answer, const char* list,
+/// Removes the items of a list that have one of `addresses` under one of `keys`.
+void without(const std::vector<std::string>& addresses, nlohmann::json& answer, const char* list,
              std::initializer_list<const char*> keys) {
-  if (!answer.is_object() || !answer.value(list, nlohmann::json()).is_array()) return;
+  if (!field_of(answer, list).is_array()) return;
   nlohmann::json kept = nlohmann::json::array();
   for (const nlohmann::json& item : answer[list]) {
-    const auto has = [&](const char* key) { return item.is_object() && item.value(key, nlohmann::json()) == address; };
-    if (std::ranges::none_of(keys, has)) kept.push_back(item);
+    const auto names_one = [&](const char* key) {
+      return std::ranges::any_of(addresses, [&](const auto& address) { return field_of(item, key) == address; });
+    };
+    if (std::ranges::none_of(keys, names_one)) kept.push_back(item);
   }
   answer[list] = std::move(kept);
 }
@@ -56,10 +59,9 @@ Result<nlohmann::json> driver_answer(const Host& host) {
     const CommandResult result = TRY(host.run_readonly(command));
     nlohmann::json answer = parse_json(result.output);
     if (!answer.is_object()) TRY(require_success(command, result));  // p2p-bench did not start
-    for (const std::string& address : left_out(host)) {
-      without(address, answer, "gpus", {"address"});
-      without(address, answer, "pairs", {"from", "to"});
-    }
+    const std::vector<std::string> addresses = left_out(host);
+    without(addresses, answer, "gpus", {"address"});
+    without(addresses, answer, "pairs", {"from", "to"});
     return answer;
   });
 }

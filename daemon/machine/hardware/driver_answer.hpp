@@ -13,7 +13,7 @@ Command driver_question();
 Command bench_command(const Host& host, std::vector<std::string> options);
 
 /// Answer of the loaded driver about every GPU that takes part and every pair, as that command prints it:
-/// p2pd.driver-peers/1, see probes/bench/device/nvml_peers.hpp. NVML can block in the kernel, so another process
+/// p2pd.driver-peers/1, see probes/bench/device/nvml.hpp. NVML can block in the kernel, so another process
 /// queries it, with a deadline; a snapshot queries once. ErrorCode::not_found: p2p-bench is not installed.
 Result<nlohmann::json> driver_answer(const Host& host);
 

@@ -20,19 +20,15 @@ struct GpuModel {
   std::string segment;                    ///< "GeForce", "professional", "data centre"; empty: not known
   std::string architecture;               ///< "Maxwell" to "Blackwell"
   std::optional<std::uint32_t> vram_mib;  ///< nominal size; nullopt if one id sells in several sizes, or none was found
-  int pcie_generation = 0;
-  std::string chip = {};  ///< "AD102"
+  std::string chip = {};                  ///< "AD102"
 };
 
-/// The models of config/gpus.yaml, compiled in. An Error means that the build has a broken table.
-Result<std::vector<GpuModel>> gpu_models();
-
-/// Parses that table from JSON; checks every key, ascending ids, one architecture a chip.
-Result<std::vector<GpuModel>> parse_gpu_models(std::string_view text);
+/// The models of config/gpus.yaml, compiled in, by ascending id. Tests hold the table to its schema.
+const std::vector<GpuModel>& gpu_models();
 
 /// Model of a PCI id. An id that is not listed has the architecture of listed ids of its chip: NVIDIA gives each
 /// chip blocks of 128 ids; its segment is empty then, and its VRAM not known. nullopt: the chip is not known.
-std::optional<GpuModel> model_of(const std::vector<GpuModel>& models, const std::string& id);
+std::optional<GpuModel> model_of(const std::string& id);
 
 /// "RTX 4090" for "NVIDIA GeForce RTX 4090"
 std::string short_name(std::string_view name);
@@ -76,8 +72,5 @@ Result<bool> needs_built_driver(const Host& host);
 /// VRAM in bytes by address ("0000:01:00.0"), as the driver reports it to p2p-bench or "nvidia-smi -q"; empty without a
 /// driver. No file has it, and the PCI id does not distinguish a card that was converted to more memory.
 std::map<std::string, std::uint64_t> told_vram_bytes(const Host& host);
-
-/// Parses it from the text; skips what it does not understand.
-std::map<std::string, std::uint64_t> parse_vram(std::string_view text);
 
 }  // namespace p2pd

@@ -13,20 +13,24 @@
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <array>
 #include <cstdlib>
 #include <map>
 #include <set>
+#include <span>
+#include <sstream>
 
 #include "base/directories.hpp"
+#include "base/enum_names.hpp"
 #include "base/json_members.hpp"
 #include "machine/hardware/driver_answer.hpp"
+#include "machine/hardware/p2p_use.hpp"
 #include "machine/hardware/pci.hpp"
 #include "machine/hardware/peer_groups.hpp"
 
 namespace p2pd {
 namespace {
 
+using namespace bench;
 using nlohmann::json;
 
 constexpr double kClearlySlower = 0.95;  // relative to a copy through host memory; less is noise
@@ -35,8 +39,8 @@ constexpr std::string_view kLevel = "NCCL_P2P_LEVEL";
 constexpr std::string_view kDisable = "NCCL_P2P_DISABLE";
 constexpr std::string_view kBegin = "# BEGIN p2pd";
 constexpr std::string_view kEnd = "# END p2pd";
-constexpr std::array<std::string_view, 6> kReaches = {"", "NVL", "PIX", "PXB", "PHB", "SYS"};
-static_assert(kReaches.size() == static_cast<std::size_t>(NcclReach::sys) + 1);
+constexpr std::string_view kReaches[] = {"", "NVL", "PIX", "PXB", "PHB", "SYS"};
+static_assert(std::size(kReaches) == static_cast<std::size_t>(NcclReach::sys) + 1);
 
 /// Names that NCCL knows, with the farthest of our distances that each includes.
 constexpr std::pair<std::string_view, NcclReach> kLevels[] = {
@@ -45,27 +49,26 @@ constexpr std::pair<std::string_view, NcclReach> kLevels[] = {
     {"PHB", NcclReach::phb},     {"SYS", NcclReach::sys}};
 constexpr NcclReach kOldLevels[] = {NcclReach::unknown, NcclReach::pix, NcclReach::pxb, NcclReach::phb, NcclReach::sys};
 
-/// Files of the environment, and directories with the ending of their files; one masks those of its name further down.
-constexpr std::pair<std::string_view, std::string_view> kEnvironmentFiles[] = {
-    {"/etc/environment", ""},
-    {"/etc/security/pam_env.conf", ""},
-    {"/etc/profile", ""},
-    {"/etc/bash.bashrc", ""},
-    {"/etc/profile.d", ".sh"},
-    {"/etc/environment.d", ".conf"},
-    {"/run/environment.d", ".conf"},
-    {"/usr/local/lib/environment.d", ".conf"},
-    {"/usr/lib/environment.d", ".conf"},
-    {"/etc/systemd/system.conf", ""},
-    {"/etc/systemd/user.conf", ""},
-    {"/etc/systemd/system.conf.d", ".conf"},
-    {"/run/systemd/system.conf.d", ".conf"},
-    {"/usr/local/lib/systemd/system.conf.d", ".conf"},
-    {"/usr/lib/systemd/system.conf.d", ".conf"},
-    {"/etc/systemd/user.conf.d", ".conf"},
-    {"/run/systemd/user.conf.d", ".conf"},
-    {"/usr/local/lib/systemd/user.conf.d", ".conf"},
-    {"/usr/lib/systemd/user.conf.d", ".conf"},
+/// Files of the environment, or directories below `roots` with the ending of their files.
+struct EnvironmentFiles {
+  std::span<const std::string_view> roots;
+  std::string_view place;
+  std::string_view ending = {};
+};
+constexpr std::string_view kEtc[] = {"/etc"};
+constexpr std::string_view kSystemd[] = {"/etc", "/run", "/usr/local/lib",
+                                         "/usr/lib"};  // a file masks those further on
+constexpr EnvironmentFiles kEnvironmentFiles[] = {
+    {kEtc, "environment"},
+    {kEtc, "security/pam_env.conf"},
+    {kEtc, "profile"},
+    {kEtc, "bash.bashrc"},
+    {kEtc, "profile.d", ".sh"},
+    {kSystemd, "environment.d", ".conf"},
+    {kEtc, "systemd/system.conf"},
+    {kEtc, "systemd/user.conf"},
+    {kSystemd, "systemd/system.conf.d", ".conf"},
+    {kSystemd, "systemd/user.conf.d", ".conf"},
 };
 
 /// Farthest distance that a value of NCCL_P2P_LEVEL allows; nullopt: NCCL ignores it.
@@ -77,27 +80,9 @@ std::optional<NcclReach> allowed_by(const std::string& value) {
   return kOldLevels[std::min<std::size_t>(old, std::size(kOldLevels) - 1)];
 }
 
-double median(const json& pair, const char* figure) { return json_number<double>(field_of(pair, figure), "median"); }
-
 /// True if a report is of exactly these GPUs, in this order.
-bool is_of(const json& report, const std::vector<std::string>& addresses) {
-  const json& gpus = field_of(report, "gpus");
-  const auto same = [](const json& gpu, const std::string& address) { return field_of(gpu, "address") == address; };
-  return gpus.is_array() && std::equal(gpus.begin(), gpus.end(), addresses.begin(), addresses.end(), same);
-}
-
-/// Adds the measurements of a report of the same GPUs.
-void add_measured(NcclPair& pair, const json& report, std::size_t from, std::size_t to) {
-  const auto switched = [&](std::size_t gpu) {
-    return json_number<double>(field_of(report, "gpus").at(gpu), "nvlink_gb_s") > 0;
-  };
-  if (switched(from) && switched(to)) pair.reach = NcclReach::nvl;
-  for (const json& one : field_of(report, "pairs")) {
-    if (field_of(one, "from") != from || field_of(one, "to") != to) continue;
-    if (json_number<double>(one, "nvlink_gb_s") > 0) pair.reach = NcclReach::nvl;
-    pair.copy_gb_s = median(one, "copy_gb_s");
-    pair.staged_gb_s = median(one, "staged_gb_s");
-  }
+bool is_of(const BenchReport& report, const std::vector<std::string>& addresses) {
+  return std::ranges::equal(report.measurement.gpus, addresses, {}, &Gpu::address);
 }
 
 /// True if the driver reports NVLink between two GPUs.
@@ -122,32 +107,17 @@ std::string value_at(std::string_view text) {
   return std::string(text.substr(0, text.find_first_of(ends)));
 }
 
-/// Assignments in a file, the last of each name.
-std::vector<NcclVariable> assignments_in(std::string_view text, const std::string& path) {
-  std::map<std::string, NcclVariable> last;
-  for (std::size_t number = 1; !text.empty(); ++number) {
-    const std::string_view line = text.substr(0, text.find('\n'));
-    text.remove_prefix(std::min(line.size() + 1, text.size()));
-    for (NcclVariable& variable : nccl_assignments(line)) {
-      variable.source = fmt::format("{} line {}", path, number);
-      last.insert_or_assign(variable.name, std::move(variable));
-    }
-  }
-  std::vector<NcclVariable> found;
-  for (auto& [name, variable] : last) found.push_back(std::move(variable));
-  return found;
-}
-
 /// Paths of the files of the environment that are there.
 std::vector<std::string> environment_files(const Host& host) {
   std::vector<std::string> paths;
-  std::set<std::string> seen;
-  for (const auto& [place, ending] : kEnvironmentFiles) {
-    if (ending.empty()) paths.emplace_back(place);
-    if (ending.empty()) continue;
-    for (const std::string& name : host.files().list(place).value_or(std::vector<std::string>()))
-      if (name.ends_with(ending) && seen.insert(std::string(place.substr(place.rfind('/'))) + "/" + name).second)
-        paths.push_back(std::string(place) + "/" + name);
+  for (const auto& [roots, place, ending] : kEnvironmentFiles) {
+    std::set<std::string> seen;
+    for (const std::string_view root : roots) {
+      const std::string path = fmt::format("{}/{}", root, place);
+      if (ending.empty()) paths.push_back(path);
+      for (const std::string& name : ending.empty() ? std::vector<std::string>() : host.names(path))
+        if (name.ends_with(ending) && seen.insert(name).second) paths.push_back(path + "/" + name);
+    }
   }
   std::erase_if(paths, [&](const std::string& path) {
     const auto info = host.files().stat(path);
@@ -156,22 +126,40 @@ std::vector<std::string> environment_files(const Host& host) {
   return paths;
 }
 
+/// Assignments in the files from which logins and services get their environment, the last of each name in a file.
+Result<std::vector<NcclVariable>> nccl_environment(const Host& host) {
+  std::vector<NcclVariable> found;
+  for (const std::string& path : environment_files(host)) {
+    auto text = host.files().read(path);
+    if (!text && text.error().code == ErrorCode::denied) continue;  // readable by root only: doctor may run without it
+    std::istringstream lines(TRY(std::move(text)));
+    std::map<std::string, NcclVariable> last;
+    int number = 1;
+    for (std::string line; std::getline(lines, line); ++number)
+      for (NcclVariable& variable : nccl_assignments(line)) {
+        variable.source = fmt::format("{} line {}", path, number);
+        last.insert_or_assign(variable.name, variable);
+      }
+    for (auto& [name, variable] : last) found.push_back(std::move(variable));
+  }
+  return found;
+}
+
 /// True if a report of a proof says that P2P is not fit for NCCL.
-bool is_unfit(const json& report) {
-  const json& uses = field_of(field_of(report, "judgement"), "fit");
-  return std::ranges::any_of(
-      uses, [](const json& use) { return field_of(use, "use") == "nccl" && field_of(use, "fit") != "fit"; });
+bool is_unfit(const BenchReport& report) {
+  return std::ranges::any_of(report.judgement.fit, [](const Fitness& one) {
+    return one.use == to_string(P2pUse::nccl) && one.kind != Fitness::Kind::fit;
+  });
 }
 
 }  // namespace
 
-std::string_view to_string(NcclReach reach) { return kReaches.at(static_cast<std::size_t>(reach)); }
+std::string_view to_string(NcclReach reach) { return kReaches[static_cast<std::size_t>(reach)]; }
 
 NcclReach nccl_reach(const Path& path) {
   if (path.kind == PathKind::nvlink) return NcclReach::nvl;
-  const std::string_view known = path.topology == "NODE" ? "PHB" : std::string_view(path.topology);
-  const auto* const found = std::ranges::find(kReaches, known);
-  return found == kReaches.end() ? NcclReach::unknown : static_cast<NcclReach>(found - kReaches.begin());
+  return value_called<NcclReach>(kReaches, path.topology == "NODE" ? "PHB" : path.topology)
+      .value_or(NcclReach::unknown);
 }
 
 std::string NcclNeed::why() const {
@@ -203,30 +191,50 @@ NcclNeed nccl_need(const std::vector<NcclPair>& pairs, std::size_t gpus) {
   return need;
 }
 
-Result<NcclNeed> nccl_need(const Host& host, const json& report) {
+NcclNeed nccl_need(const Measurement& run, const std::vector<std::vector<Path>>& paths) {
+  std::vector<NcclPair> pairs;
+  for (const Pair& pair : run.pairs) {
+    if (!may_be_peers(run, pair.from, pair.to)) continue;
+    const auto from = static_cast<std::size_t>(pair.from), to = static_cast<std::size_t>(pair.to);
+    const bool known = from < paths.size() && to < paths[from].size();
+    const bool switched = run.gpus[from].nvlink_gb_s > 0 && run.gpus[to].nvlink_gb_s > 0;
+    const Path path = pair.nvlink_gb_s > 0 || switched ? nvlink_path(pair.nvlink_gb_s)
+                      : known                          ? paths[from][to]
+                                                       : Path();
+    pairs.push_back({fmt::format("GPU {} -> GPU {}", from, to), nccl_reach(path), path.intel_root,
+                     median_of(pair.copy_gb_s).value_or(0), median_of(pair.staged_gb_s).value_or(0)});
+  }
+  const auto groups = groups_of(run);
+  return nccl_need(pairs, groups.empty() ? 0 : groups.front().size());
+}
+
+Result<NcclNeed> nccl_need(const Host& host, const BenchReport& report) {
   const std::vector<PciDevice> devices = TRY(pci_devices(host));
   const std::vector<std::string> addresses = nvidia_gpus(devices);
   const std::vector<PeerGroup> groups = peer_groups(devices);
   const auto paths = paths_between(host, devices, addresses);
-  const bool measured = is_of(report, addresses);
-  const json answer = measured ? json() : driver_answer(host).value_or(json());  // no driver: PCIe alone is known
+  if (is_of(report, addresses)) {
+    Measurement run = report.measurement;
+    for (Gpu& gpu : run.gpus) gpu.group = std::ranges::find(devices, gpu.address, &PciDevice::address)->group;
+    return nccl_need(run, paths);
+  }
+  const json answer = driver_answer(host).value_or(json());  // no driver: PCIe alone is known
   std::vector<NcclPair> pairs;
   for (std::size_t from = 0; from < addresses.size(); ++from) {
     for (std::size_t to = 0; to < addresses.size(); ++to) {
       if (from == to || !may_be_peers(devices, addresses[from], addresses[to])) continue;
       const Path& path = paths[from][to];
       pairs.push_back({fmt::format("GPU {} -> GPU {}", from, to), nccl_reach(path), path.intel_root});
-      if (measured) add_measured(pairs.back(), report, from, to);
       if (has_nvlink(answer, addresses[from], addresses[to])) pairs.back().reach = NcclReach::nvl;
     }
   }
   return nccl_need(pairs, groups.empty() ? addresses.size() : groups.front().gpus.size());
 }
 
-Result<json> proof_report(const Host& host) {
-  const auto text = host.files().read(proof_report_file(), kReportLimit);
-  if (!text && text.error().code == ErrorCode::not_found) return json();
-  return parse_json(TRY(Result<std::string>(text)));
+Result<BenchReport> proof_report(const Host& host) {
+  auto text = host.files().read(proof_report_file(), kReportLimit);
+  if (!text && text.error().code == ErrorCode::not_found) return BenchReport();
+  return bench_report_from(parse_json(TRY(std::move(text))));
 }
 
 NcclConf parse_nccl_conf(std::string_view text) {
@@ -244,16 +252,17 @@ NcclConf parse_nccl_conf(std::string_view text) {
     const std::string_view key = line.substr(0, equals);
     auto* const setting = key == kLevel ? &conf.level : key == kDisable ? &conf.disabled : nullptr;
     if (equals != std::string_view::npos && setting != nullptr && !*setting)
-      *setting = NcclSetting{number, std::string(line.substr(equals + 1)), ours};
+      *setting = NcclVariable{std::string(key), std::string(line.substr(equals + 1)),
+                              fmt::format("{} line {}", kNcclConf, number), ours};
     ours &= line != kEnd;
   }
   return conf;
 }
 
 Result<NcclConf> nccl_conf(const Host& host) {
-  const auto text = host.files().read(kNcclConf);
+  auto text = host.files().read(kNcclConf);
   if (!text && text.error().code == ErrorCode::not_found) return NcclConf{};
-  return parse_nccl_conf(TRY(Result<std::string>(text)));
+  return parse_nccl_conf(TRY(std::move(text)));
 }
 
 std::string NcclVariable::text() const { return fmt::format("{}: {}={}", source, name, value); }
@@ -279,17 +288,6 @@ std::vector<NcclVariable> nccl_assignments(std::string_view line) {
   return found;
 }
 
-Result<std::vector<NcclVariable>> nccl_environment(const Host& host) {
-  std::vector<NcclVariable> found;
-  for (const std::string& path : environment_files(host)) {
-    const auto text = host.files().read(path);
-    if (!text && text.error().code == ErrorCode::denied) continue;  // readable by root only: doctor may run without it
-    for (NcclVariable& variable : assignments_in(TRY(Result<std::string>(text)), path))
-      found.push_back(std::move(variable));
-  }
-  return found;
-}
-
 std::string NcclPlan::contradiction() const {
   std::vector<std::string> texts;
   for (const NcclVariable& variable : contradicting) texts.push_back(variable.text());
@@ -303,16 +301,14 @@ bool NcclPlan::is_in_force() const {
 
 Result<NcclPlan> nccl_plan(const Host& host) {
   NcclPlan plan;
-  const json report = TRY(proof_report(host));
+  const BenchReport report = TRY(proof_report(host));
   plan.need = TRY(nccl_need(host, report));
   plan.conf = TRY(nccl_conf(host));
   plan.environment = TRY(nccl_environment(host));
   plan.unfit = is_of(report, nvidia_gpus(TRY(pci_devices(host)))) && is_unfit(report);
   plan.contradicting = plan.environment;
-  for (const auto& [name, setting] : {std::pair(kDisable, plan.conf.disabled), {kLevel, plan.conf.level}})
-    if (setting && !setting->ours)
-      plan.contradicting.push_back(
-          {std::string(name), setting->value, fmt::format("{} line {}", kNcclConf, setting->line)});
+  for (const auto& setting : {plan.conf.disabled, plan.conf.level})
+    if (setting && !setting->ours) plan.contradicting.push_back(*setting);
   std::erase_if(plan.contradicting, [&](const NcclVariable& one) { return !contradicts(one, plan.need); });
   const bool theirs = plan.conf.level && !plan.conf.level->ours;
   if (plan.need.by_itself || plan.unfit || theirs) return plan;

@@ -7,8 +7,7 @@
 #include <vector>
 
 #include "base/host.hpp"
-#include "base/json.hpp"
-#include "machine/hardware/pcie_path.hpp"
+#include "machine/hardware/measurement.hpp"
 
 namespace p2pd {
 
@@ -44,56 +43,51 @@ struct NcclNeed {
 };
 NcclNeed nccl_need(const std::vector<NcclPair>& pairs, std::size_t gpus);
 
-/// The same for the GPUs of `host` that take part, with NVLink and rates from `report` (p2pd.bench/1) if it is of these
-/// GPUs, else with NVLink as the driver reports it. An Error: no bus.
-Result<NcclNeed> nccl_need(const Host& host, const nlohmann::json& report);
+/// The same for the pairs of a measurement, with the paths between its GPUs.
+NcclNeed nccl_need(const bench::Measurement& run, const std::vector<std::vector<Path>>& paths);
 
-/// Report of the last full proof, which may be of an earlier boot; null if there is none. An Error: not readable.
-Result<nlohmann::json> proof_report(const Host& host);
+/// The same for the GPUs of `host` that take part, with NVLink and rates from `report` if it is of these GPUs, else
+/// with NVLink as the driver reports it. An Error: no bus.
+Result<NcclNeed> nccl_need(const Host& host, const bench::BenchReport& report);
+
+/// Report of the last full proof, which may be of an earlier boot; without GPUs if there is none. An Error: not
+/// readable.
+Result<bench::BenchReport> proof_report(const Host& host);
 
 /// System-wide settings of NCCL. A user's ~/.nccl.conf, or the file in NCCL_CONF_FILE, takes precedence.
 inline constexpr std::string_view kNcclConf = "/etc/nccl.conf";
 
-/// Assignment in kNcclConf.
-struct NcclSetting {
-  std::size_t line = 0;  ///< from 1
+/// Assignment of NCCL_P2P_LEVEL or NCCL_P2P_DISABLE.
+struct NcclVariable {
+  std::string name;
   std::string value;
-  bool ours = false;  ///< in p2pd's block
+  std::string source = {};  ///< "/etc/environment line 3"
+  bool ours = false;        ///< in p2pd's block of kNcclConf
+
+  std::string text() const;  ///< "/etc/environment line 3: NCCL_P2P_DISABLE=1"
 };
 
 /// Content of kNcclConf.
 struct NcclConf {
   std::string text;
-  std::string foreign;                  ///< text without p2pd's block
-  std::string block;                    ///< p2pd's block; empty: none
-  std::optional<NcclSetting> level;     ///< NCCL_P2P_LEVEL in force
-  std::optional<NcclSetting> disabled;  ///< NCCL_P2P_DISABLE in force
+  std::string foreign;                   ///< text without p2pd's block
+  std::string block;                     ///< p2pd's block; empty: none
+  std::optional<NcclVariable> level;     ///< NCCL_P2P_LEVEL in force
+  std::optional<NcclVariable> disabled;  ///< NCCL_P2P_DISABLE in force
 };
 NcclConf parse_nccl_conf(std::string_view text);
 /// Reads the file; an absent one is empty.
 Result<NcclConf> nccl_conf(const Host& host);
 
-/// Assignment of NCCL_P2P_LEVEL or NCCL_P2P_DISABLE that is not p2pd's.
-struct NcclVariable {
-  std::string name;
-  std::string value;
-  std::string source = {};  ///< "/etc/environment line 3"
-
-  std::string text() const;  ///< "/etc/environment line 3: NCCL_P2P_DISABLE=1"
-};
 /// Assignments in a line of a shell script, of environment.d, of pam_env.conf ("NCCL_P2P_DISABLE DEFAULT=1") or of
 /// systemd ("DefaultEnvironment=NCCL_P2P_DISABLE=1"), without `source`.
 std::vector<NcclVariable> nccl_assignments(std::string_view line);
-
-/// Assignments in the files from which logins and services get their environment, which comes before kNcclConf. An
-/// Error: one of them is not readable.
-Result<std::vector<NcclVariable>> nccl_environment(const Host& host);
 
 /// Outcome of proof and hardware for kNcclConf.
 struct NcclPlan {
   NcclNeed need;
   NcclConf conf;
-  std::vector<NcclVariable> environment;    ///< see nccl_environment()
+  std::vector<NcclVariable> environment;    ///< of logins and services, which comes before `conf`
   bool unfit = false;                       ///< the proof found P2P wrong for NCCL, or did not test it
   std::vector<NcclVariable> contradicting;  ///< of the environment and `conf`: keep NCCL from what it needs
   std::string block;                        ///< block that p2pd should have there; empty: none
@@ -104,6 +98,7 @@ struct NcclPlan {
   /// True if the file has that block, or one with the same level, or rightly none.
   bool is_in_force() const;
 };
+/// An Error: the bus or one of the files is not readable.
 Result<NcclPlan> nccl_plan(const Host& host);
 
 }  // namespace p2pd

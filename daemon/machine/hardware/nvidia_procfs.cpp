@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: MIT
 #include "machine/hardware/nvidia_procfs.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <iterator>
+#include <sstream>
+#include <vector>
 
 namespace p2pd {
 namespace {
@@ -11,45 +16,30 @@ constexpr std::string_view kDirectory = "/proc/driver/nvidia/";
 /// The one option that the driver shows by another name (NV_DEFINE_PARAMS_TABLE_ENTRY_CUSTOM_NAME in nv-reg.h, which is
 /// the same in the tags 530.30.02 to 595.45.04).
 constexpr std::string_view kShownAs = "RmProfilingAdminOnly";
-constexpr std::string_view kOption = "RestrictProfilingToAdminUsers";
-
-bool is_blank(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
+constexpr const char* kOption = "RestrictProfilingToAdminUsers";
 
 /// Checks for "570.86.16"; not "x86_64", "12.2.0)" nor "570."
-bool is_version(std::string_view word) {
-  const auto digit = [](char c) { return c >= '0' && c <= '9'; };
-  return !word.empty() && digit(word.front()) && digit(word.back()) && word.find('.') != word.npos &&
-         std::ranges::all_of(word, [&](char c) { return c == '.' || digit(c); });
-}
-
-std::vector<std::string_view> words_of(std::string_view text) {
-  std::vector<std::string_view> words;
-  while (true) {
-    while (!text.empty() && is_blank(text.front())) text.remove_prefix(1);
-    if (text.empty()) return words;
-    const auto end = static_cast<std::size_t>(std::ranges::find_if(text, is_blank) - text.begin());
-    words.push_back(text.substr(0, end));
-    text.remove_prefix(end);
-  }
+bool is_version(const std::string& word) {
+  return word.find_first_not_of(".0123456789") == word.npos && word.find('.') != word.npos && word.front() != '.' &&
+         word.back() != '.';
 }
 
 /// Name and value of every line "Name: value", without blanks and tabs around both, and without quotes around the
 /// value.
-std::map<std::string, std::string> fields_of(std::string_view text) {
-  const auto trimmed = [](std::string_view part) {
-    while (!part.empty() && is_blank(part.front())) part.remove_prefix(1);
-    while (!part.empty() && is_blank(part.back())) part.remove_suffix(1);
-    return part;
+std::map<std::string, std::string> fields_of(const std::string& text) {
+  const auto trimmed = [](const std::string& part) {
+    constexpr const char* kBlank = " \t\v\f\r";
+    const std::size_t begin = std::min(part.find_first_not_of(kBlank), part.size());
+    return part.substr(begin, part.find_last_not_of(kBlank) + 1 - begin);
   };
   std::map<std::string, std::string> fields;
-  while (!text.empty()) {
-    const std::string_view line = text.substr(0, text.find('\n'));
-    text.remove_prefix(std::min(line.size() + 1, text.size()));
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
     const std::size_t colon = line.find(':');
-    if (colon == std::string_view::npos) continue;
-    std::string_view value = trimmed(line.substr(colon + 1));
+    if (colon == std::string::npos) continue;
+    std::string value = trimmed(line.substr(colon + 1));
     if (value.size() > 1 && value.starts_with('"') && value.ends_with('"')) value = value.substr(1, value.size() - 2);
-    fields[std::string(trimmed(line.substr(0, colon)))] = value;
+    fields[trimmed(line.substr(0, colon))] = value;
   }
   return fields;
 }
@@ -57,13 +47,13 @@ std::map<std::string, std::string> fields_of(std::string_view text) {
 }  // namespace
 
 std::optional<NvidiaVersion> parse_nvidia_version(std::string_view text) {
-  const std::vector<std::string_view> words = words_of(text);
+  std::istringstream stream{std::string(text)};
+  const std::vector<std::string> words{std::istream_iterator<std::string>(stream), {}};
   constexpr std::string_view kName[] = {"NVIDIA", "UNIX"};
   const auto name = std::search(words.begin(), words.end(), std::begin(kName), std::end(kName));
-  if (name == words.end()) return std::nullopt;
   const auto version = std::find_if(name, words.end(), is_version);
   if (version == words.end() || std::find(name, version, "GCC") != version) return std::nullopt;
-  return NvidiaVersion{std::string(*version), std::find(name, version, "Open") != version};
+  return NvidiaVersion{*version, std::find(name, version, "Open") != version};
 }
 
 Result<NvidiaVersion> nvidia_version(const Host& host) {
@@ -80,8 +70,12 @@ Result<std::map<std::string, std::string>> nvidia_params(const Host& host) {
   }
   std::map<std::string, std::string> params;
   for (auto& [name, value] : fields_of(TRY(std::move(text))))
-    params["NVreg_" + (name == kShownAs ? std::string(kOption) : name)] = std::move(value);
+    params["NVreg_" + (name == kShownAs ? kOption : name)] = std::move(value);
   return params;
+}
+
+std::string told_of_gpu(const Host& host, const std::string& address, const std::string& key) {
+  return fields_of(host.files().read(fmt::format("{}gpus/{}/information", kDirectory, address)).value_or(""))[key];
 }
 
 }  // namespace p2pd

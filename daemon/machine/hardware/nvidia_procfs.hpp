@@ -5,7 +5,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "base/host.hpp"
 #include "base/result.hpp"
@@ -29,5 +28,9 @@ Result<NvidiaVersion> nvidia_version(const Host& host);
 /// Reads /proc/driver/nvidia/params, which drivers of before 2010 called registry. A few options are in no version of
 /// it (NVreg_RmNvlinkBandwidth; from 550 on NVreg_EnableNonblockingOpen, ...).
 Result<std::map<std::string, std::string>> nvidia_params(const Host& host);
+
+/// Value of `key`, "Model", that NVIDIA's driver has for a GPU in /proc/driver/nvidia/gpus; empty if it is not loaded,
+/// or has none.
+std::string told_of_gpu(const Host& host, const std::string& address, const std::string& key);
 
 }  // namespace p2pd

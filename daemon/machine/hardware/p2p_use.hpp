@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/host.hpp"
-#include "base/json.hpp"
+#include "machine/hardware/measurement.hpp"
 
 namespace p2pd {
 
@@ -47,8 +47,8 @@ struct Setting {
 std::string_view to_string(Setting::Kind kind);
 
 /// Settings of `application` (empty: of all) after a proof that P2P is fit for these uses. `report` is that of the last
-/// full proof (p2pd.bench/1), or null. An Error: no bus.
+/// full proof, empty if it is not known. An Error: no bus.
 Result<std::vector<Setting>> settings_of(const Host& host, const std::vector<std::string>& fit_for,
-                                         const nlohmann::json& report, std::string_view application = {});
+                                         const bench::BenchReport& report, std::string_view application = {});
 
 }  // namespace p2pd

@@ -6,9 +6,9 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cstdarg>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <memory>
 #include <tuple>
@@ -20,10 +20,8 @@
 extern "C" {
 #include <pci/pci.h>
 }
-// Symbol versions for libpci 3.7 of Ubuntu 22.04. The parts of these that are used here are the same since 3.5.
+// Symbol version for libpci 3.7 of Ubuntu 22.04. The parts that are used here are the same since 3.5.
 __asm__(".symver pci_fill_info, pci_fill_info@LIBPCI_3.5");
-__asm__(".symver pci_filter_init, pci_filter_init@LIBPCI_3.3");
-__asm__(".symver pci_filter_parse_slot, pci_filter_parse_slot@LIBPCI_3.3");
 
 namespace p2pd {
 namespace {
@@ -84,12 +82,10 @@ std::string address_of(const pci_dev& device) {
 
 /// Function at "0000:01:00.0", to be freed; null if that is no address.
 pci_dev* at_address(pci_access* access, const std::string& address) {
-  pci_filter filter;
-  pci_filter_init(access, &filter);
-  std::string text = address;
-  if (pci_filter_parse_slot(&filter, text.data()) != nullptr) return nullptr;
-  if (filter.domain < 0 || filter.bus < 0 || filter.slot < 0 || filter.func < 0) return nullptr;
-  return pci_get_dev(access, filter.domain, filter.bus, filter.slot, filter.func);
+  unsigned domain = 0, bus = 0, device = 0, function = 0;
+  if (std::sscanf(address.c_str(), "%x:%x:%x.%x", &domain, &bus, &device, &function) != 4) return nullptr;
+  return pci_get_dev(access, static_cast<int>(domain), static_cast<int>(bus), static_cast<int>(device),
+                     static_cast<int>(function));
 }
 
 /// Reads the first 4096, 256 or 64 bytes, whichever is readable; of a dump that stops in between, up to its last whole
@@ -143,6 +139,17 @@ std::string name_of(pci_access* access, const pci_dev& device) {
   const std::string kind = lookup(PCI_LOOKUP_CLASS, device.device_class, 0);
   const std::string model = lookup(PCI_LOOKUP_VENDOR | PCI_LOOKUP_DEVICE, device.vendor_id, device.device_id);
   return kind.empty() || model.empty() ? kind + model : kind + ": " + model;
+}
+
+/// Identifies a device that fell off the bus from the kernel's record: its registers are lost.
+void identify_lost(const Host& host, PciDevice& device) {
+  const auto number = [&](const char* name, std::uint32_t otherwise) {
+    const auto line = host.line(fmt::format("{}/{}/{}", kDevices, device.address, name));
+    return line ? static_cast<std::uint32_t>(std::strtoul(line->c_str(), nullptr, 16)) : otherwise;
+  };
+  device.vendor_id = static_cast<std::uint16_t>(number("vendor", device.vendor_id));
+  device.device_id = static_cast<std::uint16_t>(number("device", device.device_id));
+  device.class_code = number("class", device.class_code) & 0xffffffU;
 }
 
 PciDevice read_device(const Host& host, pci_access* access, pci_dev* from, PciDepth depth) {

@@ -52,9 +52,6 @@ struct PciDevice {
   std::uint32_t dword(std::size_t offset) const;  ///< little-endian; 0xffffffff beyond the bytes that were read
 };
 
-/// Identifies a device that fell off the bus from the kernel's record: its registers are lost.
-void identify_lost(const Host& host, PciDevice& device);
-
 /// Amount to read: configuration space is slow (about a microsecond a word), and a server has hundreds of functions.
 enum class PciDepth {
   paths,       ///< 256 bytes and the extended capabilities that are used of bridges and displays, 64 bytes of any other
@@ -75,6 +72,13 @@ std::string pci_driver(const Host& host, std::string_view address);
 /// kernel refuses, or the device does not accept the value. The next boot sets the register as firmware and kernel do;
 /// nothing is recorded here.
 Result<void> write_pci_word(Host& host, const PciDevice& device, std::size_t offset, std::uint16_t value);
+
+inline constexpr std::string_view kAerSeverities[] = {"correctable", "nonfatal", "fatal"};
+
+/// Errors of a severity that the kernel counted at a PCI function since boot, by name: "BadTLP", and the sum of all,
+/// "TOTAL_ERR_COR". An Error if it counts none. Reference: Documentation/ABI/testing/sysfs-bus-pci-devices-aer_stats.
+Result<std::map<std::string, std::uint64_t>> aer_counts(const Host& host, std::string_view address,
+                                                        std::string_view severity);
 
 /// Source from which pci_devices() reads `host`, for evidence.
 std::string pci_source(const Host& host);
@@ -126,6 +130,7 @@ class PciTree {
 
   explicit PciTree(const std::vector<PciDevice>& devices);
   Way above(const PciDevice& device) const;
+  /// Checks that `bridge` forwards to the bus of `device`.
   static bool is_below(const PciDevice& bridge, const PciDevice& device);
 
  private:

@@ -44,7 +44,7 @@ class GpuFunctions {
 
  private:
   std::vector<PciAddress> ours_, others_;
-  bool all_gpus_;
+  bool all_gpus_ = true;
 };
 
 }  // namespace p2pd

@@ -5,15 +5,13 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
+#include <sstream>
 #include <utility>
 
 #include "machine/hardware/pci.hpp"
 
 namespace p2pd {
 namespace {
-
-constexpr std::uint16_t kResizableBarId = 0x15;
 
 template <class Number>
 Number little_endian(const std::vector<std::uint8_t>& bytes, std::size_t offset) {
@@ -23,34 +21,13 @@ Number little_endian(const std::vector<std::uint8_t>& bytes, std::size_t offset)
   return number;
 }
 
-template <class Number>
-std::optional<Number> hexadecimal(std::string_view text) {
-  if (text.starts_with("0x")) text.remove_prefix(2);
-  Number number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number, 16);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return number;
+std::string attribute(std::string_view address, std::string_view name) {
+  return fmt::format("{}/{}/{}", kDevices, address, name);
 }
 
-std::string attribute(const PciDevice& device, std::string_view name) {
-  return fmt::format("{}/{}/{}", kDevices, device.address, name);
-}
-
-/// Parses first address, last address, flags.
-std::optional<PciRange> parse_resource(std::string_view line) {
-  constexpr std::uint64_t kUnset = 0x20000000;  // IORESOURCE_UNSET: sized, but no address was found for it
-  constexpr std::uint64_t kPrefetch = 0x2000;
-  std::array<std::uint64_t, 3> fields{};
-  for (std::uint64_t& field : fields) {
-    const std::size_t end = line.find(' ');
-    const auto number = hexadecimal<std::uint64_t>(line.substr(0, end));
-    if (!number) return std::nullopt;
-    field = *number;
-    line = end == std::string_view::npos ? std::string_view() : line.substr(end + 1);
-  }
-  const auto [first, last, flags] = fields;
-  const bool assigned = flags != 0 && (flags & kUnset) == 0 && last > first;
-  return PciRange{first, assigned ? last - first + 1 : 0, (flags & kPrefetch) != 0};
+/// Bus whose number is in this register of a bridge, "0000:01".
+std::string bus_at(const PciDevice& bridge, std::size_t offset) {
+  return fmt::format("{}:{:02x}", bridge.address.substr(0, bridge.address.find(':')), bridge.config[offset]);
 }
 
 /// Makes a range of `base` and `limit`, the upper bits of the first and the last MiB; a limit below the base: closed.
@@ -60,16 +37,6 @@ PciRange window(std::uint64_t base, std::uint64_t limit, bool prefetchable) {
 }
 
 }  // namespace
-
-void identify_lost(const Host& host, PciDevice& device) {
-  const auto number = [&](std::string_view name) -> std::optional<std::uint32_t> {
-    const auto line = host.line(attribute(device, name));
-    return line ? hexadecimal<std::uint32_t>(*line) : std::nullopt;
-  };
-  device.vendor_id = static_cast<std::uint16_t>(number("vendor").value_or(device.vendor_id));
-  device.device_id = static_cast<std::uint16_t>(number("device").value_or(device.device_id));
-  device.class_code = number("class").value_or(device.class_code) & 0xffffffU;
-}
 
 std::string PciDevice::id() const { return fmt::format("{:04x}:{:04x}", vendor_id, device_id); }
 
@@ -123,14 +90,13 @@ std::vector<std::string> nvidia_gpus(const std::vector<PciDevice>& devices) {
 }
 
 Result<std::vector<PciRange>> pci_bars(const Host& host, const PciDevice& device) {
-  const std::string content = TRY(host.files().read(attribute(device, "resource"), kExtended));
+  constexpr std::uint64_t kUnset = 0x20000000;  // IORESOURCE_UNSET: sized, but no address was found for it
+  constexpr std::uint64_t kPrefetch = 0x2000;
+  std::istringstream lines(TRY(host.files().read(attribute(device.address, "resource"), kExtended)));
   std::vector<PciRange> bars;
-  for (std::string_view rest = content; bars.size() < 6 && !rest.empty();) {
-    const std::size_t end = std::min(rest.find('\n'), rest.size());
-    const auto bar = parse_resource(rest.substr(0, end));
-    if (!bar) break;
-    bars.push_back(*bar);
-    rest.remove_prefix(std::min(end + 1, rest.size()));
+  for (std::uint64_t first, last, flags; bars.size() < 6 && lines >> std::hex >> first >> last >> flags;) {
+    const bool assigned = flags != 0 && (flags & kUnset) == 0 && last > first;
+    bars.push_back({first, assigned ? last - first + 1 : 0, (flags & kPrefetch) != 0});
   }
   return bars;
 }
@@ -138,7 +104,16 @@ Result<std::vector<PciRange>> pci_bars(const Host& host, const PciDevice& device
 Result<std::uint64_t> pci_bar_bytes(const Host& host, const PciDevice& device, int bar) {
   const std::vector<PciRange> bars = TRY(pci_bars(host, device));
   if (std::cmp_less(bar, bars.size())) return bars[static_cast<std::size_t>(bar)].length;
-  return fail(ErrorCode::invalid, fmt::format("{}: no three numbers for BAR {}", attribute(device, "resource"), bar));
+  return fail(ErrorCode::invalid,
+              fmt::format("{}: no three numbers for BAR {}", attribute(device.address, "resource"), bar));
+}
+
+Result<std::map<std::string, std::uint64_t>> aer_counts(const Host& host, std::string_view address,
+                                                        std::string_view severity) {
+  std::istringstream lines(TRY(host.files().read(attribute(address, fmt::format("aer_dev_{}", severity)), 4096)));
+  std::map<std::string, std::uint64_t> counts;
+  for (auto [name, count] = std::pair(std::string(), std::uint64_t{0}); lines >> name >> count;) counts[name] = count;
+  return counts;
 }
 
 PciRange memory_window(const PciDevice& bridge) {
@@ -158,7 +133,7 @@ PciRange prefetchable_window(const PciDevice& bridge) {
 
 std::optional<ResizableBar> resizable_bar(const PciDevice& device, int bar) {
   constexpr std::uint32_t kMostSizes = 28;  // capability bits 4 to 31: 1 MiB to 128 TiB
-  const auto capability = device.extended_capability(kResizableBarId);
+  const auto capability = device.extended_capability(PCI_EXT_CAP_ID_REBAR);
   if (!capability) return std::nullopt;
   const std::uint32_t bars = std::min((device.dword(*capability + 8U) >> 5) & 7U, 6U);
   for (std::uint32_t i = 0; i < bars; ++i) {
@@ -187,9 +162,8 @@ PciTree::PciTree(const std::vector<PciDevice>& devices) {
   // path up end.
   for (const PciDevice& device : devices) {
     if (!device.is_bridge() || device.is_lost() || device.config.size() < kConfigHeaderBytes) continue;
-    const std::string own = device.bus();
-    const std::string below = fmt::format("{}:{:02x}", own.substr(0, own.rfind(':')), device.config[PCI_SECONDARY_BUS]);
-    if (below > own) bridges_.emplace(below, &device);
+    const std::string below = bus_at(device, PCI_SECONDARY_BUS);
+    if (below > device.bus()) bridges_.emplace(below, &device);
   }
 }
 
@@ -205,12 +179,8 @@ PciTree::Way PciTree::above(const PciDevice& device) const {
 
 bool PciTree::is_below(const PciDevice& bridge, const PciDevice& device) {
   const std::string bus = device.bus();
-  const std::size_t colon = bridge.address.find(':');
-  if (bridge.config.size() < kConfigHeaderBytes || bus.compare(0, bus.rfind(':'), bridge.address, 0, colon) != 0)
-    return false;
-  const auto at = [&](std::size_t offset) { return fmt::format("{:02x}", bridge.config[offset]); };
-  const std::string_view last = std::string_view(bus).substr(bus.rfind(':') + 1);
-  return last >= at(PCI_SECONDARY_BUS) && last <= at(PCI_SUBORDINATE_BUS);
+  return bridge.config.size() >= kConfigHeaderBytes && bus.size() == bridge.bus().size() &&
+         bus >= bus_at(bridge, PCI_SECONDARY_BUS) && bus <= bus_at(bridge, PCI_SUBORDINATE_BUS);
 }
 
 }  // namespace p2pd

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <linux/pci_regs.h>
+
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -57,15 +58,46 @@ std::vector<std::vector<Path>> paths_between(const Host& host, const std::vector
 /// Path of a pair that NVLink joins, at `raw_gb_s` one way.
 Path nvlink_path(double raw_gb_s);
 
-/// Access Control Services of a port: bits of its control register that keep or send peer traffic away from the
-/// direct path; nullopt if the capability is absent or unreadable.
-inline constexpr std::uint16_t kAcsId = 0x0d;    ///< id of the extended capability
-inline constexpr std::size_t kAcsControlAt = 6;  ///< offset of the register in the capability
-inline constexpr std::uint16_t kAcsRequestRedirect = 0x04;
-inline constexpr std::uint16_t kAcsCompletionRedirect = 0x08;
-inline constexpr std::uint16_t kAcsUpstreamForwarding = 0x10;
-inline constexpr std::uint16_t kAcsEgressControl = 0x20;
-inline constexpr std::uint16_t kAcsDirectTranslated = 0x40;
+/// Host bridge of a root bus, and what config/host-bridges.yaml knows of peer traffic through it.
+struct HostBridge {
+  std::string address;  ///< function that Linux looks at: 00.0, or the first root port; empty: there is none
+  std::string id;       ///< "8086:a700"
+  std::string name;     ///< empty: not in the table
+  std::string listed;   ///< in Linux's list for peer traffic: "yes", "one-bridge"; empty: it is not
+  std::vector<std::string> reports;
+};
+
+/// Host bridges that peer traffic on `path` passes, one or two; none if it stays below a switch, or is not visible.
+std::vector<HostBridge> host_bridges_on(const std::vector<PciDevice>& devices, const Path& path);
+
+/// Control register of the Access Control Services of a port, PCI_ACS_*: it keeps or sends peer traffic away from the
+/// direct path. nullopt if the capability is absent or unreadable.
 std::optional<std::uint16_t> acs_control(const PciDevice& port);
+
+/// Bits that drivers/pci/p2pdma.c of Linux calls redirection: requests, completions, egress control.
+inline constexpr std::uint16_t kAcsRedirects = PCI_ACS_RR | PCI_ACS_CR | PCI_ACS_EC;
+
+/// A port at which the paths of GPU pairs diverge: traffic under ACS redirect there leaves the direct path.
+struct AcsPort {
+  std::string address;
+  bool of_switch = false;  ///< downstream port of a switch, for at least one of the pairs; else a root port
+  int pairs = 0;
+  bool readable = false;  ///< configuration space beyond 256 bytes, which has the capability, is readable
+  std::optional<std::uint16_t> control;  ///< control register; nullopt if it is not readable or absent
+
+  bool redirects() const { return (control.value_or(0) & kAcsRedirects) != 0; }
+};
+
+/// Ports at which the paths of pairs among `gpus` diverge, in the order of their addresses.
+std::vector<AcsPort> acs_ports(const Host& host, const std::vector<PciDevice>& devices,
+                               const std::vector<std::string>& gpus);
+
+/// Writes the control register of the port `device`; lasts until the next boot.
+Result<void> write_acs_control(Host& host, const PciDevice& device, std::uint16_t control);
+
+/// Kernel argument that disables ACS redirect at the ports that have it and at those `asked`, which the running kernel
+/// was told: "pci=disable_acs_redir=A;B"; empty if none has it. Reference:
+/// Documentation/admin-guide/kernel-parameters.txt of Linux.
+std::string acs_argument(const std::vector<AcsPort>& ports, std::vector<std::string> asked = {});
 
 }  // namespace p2pd

@@ -9,24 +9,23 @@
 #include <regex>
 
 #include "machine/hardware/gpus.hpp"
+#include "machine/hardware/nvidia_procfs.hpp"
 
 namespace p2pd {
 namespace {
 
-bool names(const std::string& word, const PciDevice& gpu, const std::string& uuid) {
-  return word == gpu.id() || (!uuid.empty() && word == uuid) || word == gpu.address || "0000:" + word == gpu.address;
+/// Generation as CUDA counts it; of a chip that is not known its block of ids, whose members are of one generation.
+std::string generation_of(const PciDevice& gpu) {
+  const auto model = model_of(gpu.id());
+  return model ? model->architecture : fmt::format("chip {}", gpu.id().substr(0, 7));
+}
+
+bool can_have_peers(const PciDevice& gpu) {
+  const auto model = model_of(gpu.id());
+  return !model || !is_old_geforce(*model);
 }
 
 }  // namespace
-
-std::string told_of_gpu(const Host& host, const std::string& address, std::string_view key) {
-  const std::string text =
-      host.files().read(fmt::format("/proc/driver/nvidia/gpus/{}/information", address)).value_or("");
-  std::size_t at = text.find(fmt::format("{}:", key));
-  if (at == std::string::npos || (at > 0 && text[at - 1] != '\n')) return {};
-  at = text.find_first_not_of(" \t", at + key.size() + 1);
-  return at == std::string::npos || text[at] == '\n' ? "" : text.substr(at, text.find('\n', at) - at);
-}
 
 bool is_gpu_name(std::string_view word) {
   static const std::regex kForms("([0-9a-f]{4}:)?[0-9a-f]{2}:[0-9a-f]{2}\\.[0-7]|10de:[0-9a-f]{4}|GPU-[0-9a-f-]{36}");
@@ -40,37 +39,21 @@ std::string why_left_out(const Host& host, const PciDevice& gpu) {
     return fmt::format("{}{}", kAlone, alone->second);
   if (host.left_out_gpus().empty()) return {};
   const std::string uuid = told_of_gpu(host, gpu.address, "GPU UUID");
-  const bool named =
-      std::ranges::any_of(host.left_out_gpus(), [&](const std::string& word) { return names(word, gpu, uuid); });
+  const bool named = std::ranges::any_of(host.left_out_gpus(), [&](const std::string& word) {
+    return word == gpu.id() || (!uuid.empty() && word == uuid) || word == gpu.address || "0000:" + word == gpu.address;
+  });
   return named ? "the plan leaves it out" : "";
 }
 
-namespace {
-
-/// Generation as CUDA counts it; of a chip that is not known its block of ids, whose members are of one generation.
-std::string generation_of(const std::vector<GpuModel>& models, const PciDevice& gpu) {
-  if (const auto model = model_of(models, gpu.id())) return model->architecture;
-  return fmt::format("chip {}", gpu.id().substr(0, 7));
-}
-
-bool can_have_peers(const std::vector<GpuModel>& models, const PciDevice& gpu) {
-  const auto model = model_of(models, gpu.id());
-  return !model || !is_old_geforce(*model);
-}
-
-}  // namespace
-
 void divide_into_groups(std::vector<PciDevice>& devices) {
-  const auto models = gpu_models();
-  if (!models) return;
   std::map<std::string, int> members;
   for (const PciDevice& gpu : devices)
-    if (gpu.takes_part() && can_have_peers(*models, gpu)) ++members[generation_of(*models, gpu)];
+    if (gpu.takes_part() && can_have_peers(gpu)) ++members[generation_of(gpu)];
   if (std::ranges::none_of(members, [](const auto& group) { return group.second > 1; })) return;
   for (PciDevice& gpu : devices) {
     if (!gpu.takes_part()) continue;
-    std::string group = generation_of(*models, gpu);
-    if (!can_have_peers(*models, gpu))
+    std::string group = generation_of(gpu);
+    if (!can_have_peers(gpu))
       gpu.left_out = fmt::format("{}P2P over PCIe is known from Ampere on, and it is of {}", kAlone, group);
     else if (members[group] < 2)
       gpu.left_out = fmt::format("{}no other GPU that takes part is of {}", kAlone, group);
@@ -99,13 +82,11 @@ bool may_be_peers(const std::vector<PciDevice>& devices, std::string_view one, s
 }
 
 std::string groups_text(const std::vector<PciDevice>& devices) {
-  const auto models = gpu_models();
-  if (!models) return {};
   std::vector<std::string> parts;
   const auto add = [&](const auto& belongs, std::string_view after) {
     std::map<std::string, int> counts;
     for (const PciDevice& gpu : devices)
-      if (const auto model = model_of(*models, gpu.id()); gpu.is_nvidia_gpu() && belongs(gpu))
+      if (const auto model = model_of(gpu.id()); gpu.is_nvidia_gpu() && belongs(gpu))
         ++counts[model ? short_name(model->name) : gpu.id()];
     std::vector<std::string> names;
     for (const auto& [name, count] : counts) names.push_back(count == 1 ? name : fmt::format("{} x {}", count, name));

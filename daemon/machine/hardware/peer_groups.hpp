@@ -9,10 +9,6 @@
 
 namespace p2pd {
 
-/// Value of `key`, "Model", that NVIDIA's driver has for a GPU in /proc/driver/nvidia/gpus; empty if it is not loaded,
-/// or has none.
-std::string told_of_gpu(const Host& host, const std::string& address, std::string_view key);
-
 /// Checks for a word that can name GPUs: a PCI address ("0000:65:00.0", "65:00.0"), a model ("10de:1d01") or a UUID
 /// ("GPU-...").
 bool is_gpu_name(std::string_view word);

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 
 namespace p2pd {
 namespace {
@@ -59,32 +58,18 @@ std::optional<std::string> hypervisor_of_dmi(const Host& host, std::vector<Evide
     if (!found) found = "";
     const auto maker =
         std::ranges::find_if(kMakers, [&](const Maker& entry) { return line->starts_with(entry.begins); });
-    const bool hyper_v =
-        *line == "Virtual Machine";  // Microsoft's name for the product; its vendor makes hardware, too
-    if (found->empty() && hyper_v) found = "Hyper-V";
+    // Microsoft's name for the product; its vendor makes hardware, too
+    if (found->empty() && *line == "Virtual Machine") found = "Hyper-V";
     if (found->empty() && maker != std::end(kMakers)) found = std::string(maker->hypervisor);
   }
   return found;
 }
 
-/// Domain "0000" and bus 0x41 of "0000:41:00.0"; bus 256, which does not exist, for other text.
-std::pair<std::string_view, unsigned> place_of(std::string_view address) {
-  const std::size_t colon = address.find(':');
-  unsigned bus = 256;
-  if (colon == std::string_view::npos || colon + 3 > address.size()) return {address, bus};
-  std::from_chars(address.data() + colon + 1, address.data() + colon + 3, bus, 16);
-  return {address.substr(0, colon), bus};
-}
-
 }  // namespace
 
 bool has_port_above(const PciDevice& device, const std::vector<PciDevice>& devices) {
-  constexpr std::size_t kSecondary = 0x19;
-  constexpr std::size_t kSubordinate = 0x1a;
-  const auto [domain, bus] = place_of(device.address);
-  return std::ranges::any_of(devices, [&, domain = domain, bus = bus](const PciDevice& port) {
-    return port.is_bridge() && !port.is_lost() && port.config.size() > kSubordinate &&
-           place_of(port.address).first == domain && port.config[kSecondary] <= bus && bus <= port.config[kSubordinate];
+  return std::ranges::any_of(devices, [&](const PciDevice& port) {
+    return port.is_bridge() && !port.is_lost() && PciTree::is_below(port, device);
   });
 }
 

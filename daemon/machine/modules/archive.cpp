@@ -22,7 +22,7 @@ Result<void> pack(Host& host, const ArchivePaths& what, const std::string& tar) 
 }
 
 Result<std::uint64_t> archive_bytes(const Host& host, const std::string& tar) {
-  const auto listed = host.output_of({{"tar", "--list", "--file=" + tar}, {}, {}, kTarDeadline});
+  const auto listed = host.output_of({.argv = {"tar", "--list", "--file=" + tar}, .deadline = kTarDeadline});
   if (!listed && listed.error().code == ErrorCode::interrupted) return Failure(listed.error());
   if (!listed)
     return fail(ErrorCode::invalid, fmt::format("{} is damaged: {}", tar, listed.error().message),

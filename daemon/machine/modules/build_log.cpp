@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <vector>
 
 #include "base/signatures.hpp"
@@ -84,30 +85,17 @@ std::string make_log(const std::vector<std::string_view>& lines) {
   return {};
 }
 
-/// Makes the failure that line `index` reports.
-BuildFailure told_by(const std::vector<std::string_view>& lines, std::size_t index) {
+/// Failure that the first line that `fits` reports; nullopt: none does.
+std::optional<BuildFailure> first_of(const std::vector<std::string_view>& lines,
+                                     const std::function<bool(std::string_view)>& fits) {
+  const auto line = std::ranges::find_if(lines, fits);
+  if (line == lines.end()) return std::nullopt;
   BuildFailure failure;
-  failure.line = lines[index].substr(0, kShownBytes);
+  failure.line = line->substr(0, kShownBytes);
   std::ranges::replace_if(
       failure.line, [](char c) { return (c >= 0 && c < ' ') || c == '\x7f'; }, '?');
-  failure.line_number = index + 1;
+  failure.line_number = static_cast<std::size_t>(line - lines.begin()) + 1;
   return failure;
-}
-
-using Found = std::optional<BuildFailure>;
-
-Found by_signature(const std::vector<std::string_view>& lines, const std::vector<Signature>& table) {
-  for (const Signature& signature : table) {
-    if (signature.log != "build" || !signature.failure) continue;
-    const auto line = std::ranges::find_if(lines, [&](std::string_view text) { return signature.matches(text); });
-    if (line == lines.end()) continue;
-    BuildFailure failure = told_by(lines, static_cast<std::size_t>(line - lines.begin()));
-    failure.cause = signature.cause;
-    failure.next = signature.fix;
-    failure.signature_id = signature.id;
-    return failure;
-  }
-  return std::nullopt;
 }
 
 }  // namespace
@@ -115,24 +103,31 @@ Found by_signature(const std::vector<std::string_view>& lines, const std::vector
 Result<std::optional<BuildFailure>> build_failure(std::string_view log) {
   const std::vector<Signature> table = TRY(signatures());
   const std::vector<std::string_view> lines = lines_of(log);
-  if (Found known = by_signature(lines, table)) return known;
-  if (const auto line = std::ranges::find_if(lines, is_error); line != lines.end()) {
-    BuildFailure failure = told_by(lines, static_cast<std::size_t>(line - lines.begin()));
-    failure.cause = "the build stopped at: " + failure.line;
-    failure.next = "Choose a driver that is known to build on this kernel (p2pctl catalogue).";
-    return Found(std::move(failure));
+  for (const Signature& signature : table) {
+    if (signature.log != "build" || !signature.failure) continue;
+    auto known = first_of(lines, [&](std::string_view line) { return signature.matches(line); });
+    if (!known) continue;
+    known->cause = signature.cause;
+    known->next = signature.fix;
+    known->signature_id = signature.id;
+    return known;
   }
-  const auto line = std::ranges::find_if(lines, is_passed_on);
-  if (line == lines.end()) return Found();
-  BuildFailure failure = told_by(lines, static_cast<std::size_t>(line - lines.begin()));
+  auto failure = first_of(lines, is_error);
+  if (failure) {
+    failure->cause = "the build stopped at: " + failure->line;
+    failure->next = "Choose a driver that is known to build on this kernel (p2pctl catalogue).";
+    return failure;
+  }
+  failure = first_of(lines, is_passed_on);
+  if (!failure) return failure;
   const std::string path = make_log(lines);
-  failure.cause = "the build failed, and this part of its log does not show why";
-  failure.next = path.empty() ? fmt::format(
-                                    "The cause is above line {}, or above this part of the log: look for the "
-                                    "first \"error:\" there.",
-                                    failure.line_number)
-                              : "Read " + path + ": the cause is the first error in it.";
-  return Found(std::move(failure));
+  failure->cause = "the build failed, and this part of its log does not show why";
+  failure->next = path.empty() ? fmt::format(
+                                     "The cause is above line {}, or above this part of the log: look for the "
+                                     "first \"error:\" there.",
+                                     failure->line_number)
+                               : "Read " + path + ": the cause is the first error in it.";
+  return failure;
 }
 
 }  // namespace p2pd

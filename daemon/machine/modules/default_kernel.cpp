@@ -4,8 +4,9 @@
 #include <algorithm>
 
 #include "machine/boot/kernels.hpp"
+#include "machine/modules/dkms.hpp"
 #include "machine/modules/module_file.hpp"
-#include "machine/modules/module_install.hpp"
+#include "machine/modules/own_place.hpp"
 
 namespace p2pd {
 namespace {

@@ -43,7 +43,8 @@ bool is_driver_module(std::string_view path) {
 Result<std::string> listing(const Host& host, const Initramfs& initramfs) {
   for (const auto& argv : {std::vector<std::string>{"lsinitramfs", "-l", initramfs.image},
                            std::vector<std::string>{"lsinitrd", initramfs.image}})
-    if (host.has_program(argv[0])) return host.cached_output_of(initramfs.image, {argv, {}, {}, kListDeadline});
+    if (host.has_program(argv[0]))
+      return host.cached_output_of(initramfs.image, {.argv = argv, .deadline = kListDeadline});
   return fail(ErrorCode::not_found, "neither lsinitramfs nor lsinitrd is there to look into " + initramfs.image,
               "Install initramfs-tools-core or dracut-core.");
 }
@@ -95,7 +96,7 @@ Result<std::string> stale_initramfs(const Host& host, const Initramfs& initramfs
     const auto now = host.files().stat("/" + path);
     return now && (!bytes || static_cast<std::uint64_t>(now->st_size) == *bytes);
   };
-  for (const auto& [name, path] : TRY(modprobe_files(host))) {
+  for (const auto& [name, path] : TRY(kmod_files(host, "modprobe.d"))) {
     const std::string inside = name_in_image(path);
     const auto text = host.files().read(path);
     if (inside.empty() || no_matter(inside)) continue;
@@ -145,9 +146,9 @@ Result<void> need_initramfs_room(const Host& host, const Initramfs& initramfs) {
 
 Result<Command> initramfs_command(const Host& host, const Initramfs& initramfs, const std::string& beside) {
   if (host.has_program("update-initramfs"))
-    return Command{{"update-initramfs", "-u", "-k", initramfs.release}, {}, {}, kMakeDeadline};
+    return Command{.argv = {"update-initramfs", "-u", "-k", initramfs.release}, .deadline = kMakeDeadline};
   if (host.has_program("dracut"))
-    return Command{{"dracut", "--force", beside, initramfs.release}, {}, {}, kMakeDeadline};
+    return Command{.argv = {"dracut", "--force", beside, initramfs.release}, .deadline = kMakeDeadline};
   return fail(ErrorCode::not_found, "neither update-initramfs nor dracut is there to make " + initramfs.image + " anew",
               "Make it anew with the tool of this system, then try again.");
 }

@@ -5,17 +5,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <filesystem>
-
 #include "base/sha256.hpp"
 #include "machine/catalogue/patched_source.hpp"
 #include "machine/catalogue/staging.hpp"
-#include "machine/modules/mirrored_build.hpp"
+#include "machine/modules/module_build.hpp"
 
 namespace p2pd {
 namespace {
-
-namespace fs = std::filesystem;
 
 constexpr std::size_t kManifestLimit = 4U << 20;       // bytes
 constexpr std::chrono::minutes kPackDeadline{10};      // of one source
@@ -37,18 +33,22 @@ class MirrorMaker {
                 "Name a directory of your own, with mode 0755.");
   }
 
-  void skip(const std::string& what, const Error& error) { made_.skipped.push_back(what + ": " + error.message); }
+  Result<void> skip(const std::string& what, const Error& error) {
+    made_.skipped.push_back(what + ": " + error.message);
+    return {};
+  }
 
   /// Lets `write` make the file beside `path`, and renames it if its content is new. `sha256` may be empty.
   Result<void> put(const std::string& path, const std::string& sha256,
                    const std::function<Result<void>(const std::string& file)>& write) {
     const std::string file = order_.directory + "/" + path, beside = unfinished(file);
     const auto before = sha256_of_file(here_, file);
-    if (!before || sha256.empty() || *before != sha256) {
+    std::string sum = before.value_or("");
+    if (!before || sha256.empty() || sum != sha256) {
       TRY(here_.make_directory(file.substr(0, file.rfind('/'))));
       TRY(here_.remove_tree(beside));
       TRY_IN(path, write(beside));
-      const std::string sum = TRY(sha256_of_file(here_, beside));
+      sum = TRY(sha256_of_file(here_, beside));
       if (!sha256.empty() && sum != sha256)
         return fail(ErrorCode::invalid, fmt::format("{} changed while it was copied", path), "Try again.");
       if (before && *before == sum) {
@@ -59,7 +59,9 @@ class MirrorMaker {
         made_.written.push_back(path);
       }
     }
-    return list(path);
+    const auto bytes = static_cast<std::uint64_t>(TRY(here_.files().stat(file)).st_size);
+    made_.manifest.files[path] = {bytes, std::move(sum)};
+    return {};
   }
 
   Result<void> put_text(const std::string& path, const std::string& text) {
@@ -73,7 +75,8 @@ class MirrorMaker {
   Result<void> put_copy(const std::string& path, const std::string& from, const std::string& sha256) {
     const std::string source = TRY(machine_.files().real_path(from));
     return put(path, sha256, [&](const std::string& file) -> Result<void> {
-      TRY(here_.run({{"cp", "--no-dereference", "--reflink=auto", "--", source, file}, {}, {}, kCopyDeadline}));
+      TRY(here_.run(
+          {.argv = {"cp", "--no-dereference", "--reflink=auto", "--", source, file}, .deadline = kCopyDeadline}));
       return {};
     });
   }
@@ -83,11 +86,9 @@ class MirrorMaker {
     const std::string source = TRY(machine_.files().real_path(from));
     return put(path, "", [&](const std::string& file) -> Result<void> {
       TRY(here_.run(
-          {{"tar", "--create", "--gzip", "--format=gnu", "--sort=name", "--mtime=@0", "--owner=0", "--group=0",
-            "--numeric-owner", "--mode=u=rwX,go=rX", "--file=" + file, "--directory=" + source, "."},
-           {},
-           {},
-           kPackDeadline}));
+          {.argv = {"tar", "--create", "--gzip", "--format=gnu", "--sort=name", "--mtime=@0", "--owner=0", "--group=0",
+                    "--numeric-owner", "--mode=u=rwX,go=rX", "--file=" + file, "--directory=" + source, "."},
+           .deadline = kPackDeadline}));
       return {};
     });
   }
@@ -106,22 +107,13 @@ class MirrorMaker {
   }
 
  private:
-  Result<void> list(const std::string& path) {
-    const std::string file = order_.directory + "/" + path;
-    const auto bytes = static_cast<std::uint64_t>(TRY(here_.files().stat(file)).st_size);
-    const std::string sum = TRY(sha256_of_file(here_, file));
-    made_.manifest.files[path] = {bytes, sum};
-    return {};
-  }
-
   /// Adds the files of the present manifest that are unchanged, if this key signed it.
   Result<void> keep_listed() {
     const auto text = here_.files().read(order_.directory + std::string(kMirrorManifest), kManifestLimit);
     if (!text) return {};
     const KeyFile key = TRY(public_key_of(order_.key));
     const auto before = read_manifest(*text, {key});
-    if (!before) skip("the present manifest", before.error());
-    if (!before) return {};
+    if (!before) return skip("the present manifest", before.error());
     for (const auto& [path, file] : before->files) {
       if (made_.manifest.files.contains(path)) continue;
       const auto sum = sha256_of_file(here_, order_.directory + "/" + path);
@@ -154,8 +146,7 @@ Result<void> add_build(MirrorMaker& maker, const Host& machine, const std::strin
   ModuleBuild build;
   build.directory = fmt::format("{}/{}", kBuilds, name);
   const auto record = sound_build(machine, build);
-  if (!record) maker.skip(build.directory, record.error());
-  if (!record) return {};
+  if (!record) return maker.skip(build.directory, record.error());
   const std::string at = mirrored_build(build);
   for (const auto& [module, its] : record->at("modules").items())
     TRY(maker.put_copy(fmt::format("{}{}.ko", at, module), build.module_file(module), its.at("sha256")));
@@ -167,8 +158,7 @@ Result<void> add_build(MirrorMaker& maker, const Host& machine, const std::strin
 Result<void> add_source(MirrorMaker& maker, const Host& machine, const CatalogueEntry& entry) {
   auto sound = check_source(machine, entry);
   if (sound && !machine.files().exists(source_patch_of(entry))) sound = fail(ErrorCode::not_found, "it has no patch");
-  if (!sound) maker.skip(source_of(entry), sound.error());
-  if (!sound) return {};
+  if (!sound) return maker.skip(source_of(entry), sound.error());
   const std::string at = mirrored_source(entry);
   TRY(maker.put_copy(at + ".json", source_record_of(entry), ""));
   TRY(maker.put_copy(at + ".patch", source_patch_of(entry), ""));
@@ -179,8 +169,8 @@ Result<void> add_source(MirrorMaker& maker, const Host& machine, const Catalogue
 Result<void> add_runfile(MirrorMaker& maker, const Host& machine, const CatalogueEntry& entry) {
   const std::string file = runfile_of(entry), path = entry.runfile_path.substr(1);
   const std::string sum = TRY(sha256_of_file(machine, file));
-  if (sum != entry.runfile_sha256) maker.skip(file, {ErrorCode::invalid, "its SHA-256 is not the pinned one", {}});
-  if (sum != entry.runfile_sha256) return {};
+  if (sum != entry.runfile_sha256)
+    return maker.skip(file, {ErrorCode::invalid, "its SHA-256 is not the pinned one", {}});
   TRY(maker.put_copy(path, file, sum));
   return maker.put_text(path + ".sha256sum", fmt::format("{}  {}\n", sum, path.substr(path.rfind('/') + 1)));
 }

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT
 #include "machine/modules/modprobe_d.hpp"
 
+#include <fmt/format.h>
 #include <fnmatch.h>
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <limits>
+#include <sstream>
 
 #include "machine/boot/kernel_arguments.hpp"
 
@@ -22,15 +23,11 @@ std::string text_of(const nlohmann::json& value) { return value.is_string() ? va
 
 std::string dword_of(const nlohmann::json& value) {
   const auto number = value.get<std::uint32_t>();
-  if (number < 10) return std::to_string(number);
-  std::array<char, 8> hex{};
-  const auto end = std::to_chars(hex.data(), hex.data() + hex.size(), number, 16).ptr;
-  return "0x" + std::string(hex.data(), end);
+  return number < 10 ? std::to_string(number) : fmt::format("{:#x}", number);
 }
 
 nlohmann::json object_of(const Parameters& parameters, const char* name) {
-  const auto found = parameters.find(name);
-  return found == parameters.end() ? nlohmann::json::object() : *found;
+  return parameters.value(name, nlohmann::json::object());
 }
 
 bool consists_of(std::string_view text, std::string_view others) {
@@ -41,7 +38,7 @@ bool consists_of(std::string_view text, std::string_view others) {
 }
 
 void set(Dwords& dwords, const std::string& key, const std::string& value) {
-  const auto found = std::find_if(dwords.begin(), dwords.end(), [&](const auto& one) { return one.first == key; });
+  const auto found = std::ranges::find(dwords, key, &Dwords::value_type::first);
   if (found == dwords.end())
     dwords.emplace_back(key, value);
   else
@@ -61,23 +58,6 @@ struct DropIn {
   Dwords dwords;                                                      ///< p2pd's keys, without those of other files
 };
 
-/// Text of a RegistryDwordsPerDevice value with these keys, GPU by GPU.
-std::string device_dwords_text(Dwords dwords) {
-  const auto address = [](const auto& one) { return one.first.substr(0, one.first.find('/')); };
-  std::ranges::stable_sort(dwords, {}, address);
-  std::string out, of;
-  for (const auto& one : dwords) {
-    if (address(one) != of) out += (out.empty() ? "pci=" : ";pci=") + (of = address(one));
-    out += ";" + one.first.substr(of.size() + 1) + "=" + one.second;
-  }
-  return out;
-}
-
-/// Keys of the kind that `option` of module nvidia has.
-Dwords keys_of(std::string_view option, std::string_view value) {
-  return option == kDeviceDwords ? parse_device_dwords(value) : parse_dwords(value);
-}
-
 /// Name of the key for all GPUs; empty: `key` is that one.
 std::string for_all_gpus(const std::string& key) { return is_device_key(key) ? key.substr(key.find('/') + 1) : ""; }
 
@@ -86,6 +66,18 @@ std::string for_all_gpus(const std::string& key) { return is_device_key(key) ? k
 std::string in_place_of(const std::string& key) { return key.ends_with("/RMForceStaticBar1") ? "" : for_all_gpus(key); }
 
 std::string_view option_of(std::string_view key) { return is_device_key(key) ? kDeviceDwords : kRegistryDwords; }
+
+/// Checks that a registry key has the wanted value; bits of ForceP2P beyond the wanted ones do no harm: 0x111 gives
+/// atomics besides the reads and writes of 0x11.
+bool same_dword(std::string_view key, std::string_view there, std::string_view wanted) {
+  const auto has = kernel_number(there), needs = kernel_number(wanted);
+  if (same_value(there, wanted)) return true;
+  if (key != "ForceP2P" || !has || !needs || *needs == 0) return false;
+  std::uint64_t fields = 0;
+  for (const unsigned field : {0x3U, 0x30U, 0x300U})  // reads, writes, atomics; 0: not asked for
+    if ((*needs & field) != 0) fields |= field;
+  return (*has & fields) == *needs;
+}
 
 /// Adds wanted keys to p2pd's own. One that holds stays as it is: ForceP2P=0x111 of another step includes 0x11.
 void add(Dwords& own, const nlohmann::json& wanted) {
@@ -97,10 +89,24 @@ void add(Dwords& own, const nlohmann::json& wanted) {
     });
   }
   for (const auto& [key, value] : wanted.items()) {
-    const auto found =
-        std::find_if(own.begin(), own.end(), [&, name = &key](const auto& one) { return one.first == *name; });
+    const auto found = std::ranges::find(own, key, &Dwords::value_type::first);
     if (found == own.end() || !same_dword(key, found->second, dword_of(value))) set(own, key, dword_of(value));
   }
+}
+
+/// Content of a modprobe.d file; empty if it is masked by a link to /dev/null, or is a dangling link.
+Result<std::string> modprobe_content(const Host& host, const std::string& path) {
+  const auto info = host.files().stat(path);
+  const bool is_empty = info ? !S_ISREG(info->st_mode) : info.error().code == ErrorCode::not_found;
+  return is_empty ? std::string() : host.files().read(path);
+}
+
+/// Statements of all files, in modprobe's order.
+Result<std::vector<Statement>> statements(const Host& host) {
+  std::vector<Statement> out;
+  for (const auto& [name, path] : TRY(kmod_files(host, "modprobe.d")))
+    for (Statement& one : statements_of(TRY(modprobe_content(host, path)), path)) out.push_back(std::move(one));
+  return out;
 }
 
 Result<DropIn> read_drop_in(const Host& host) {
@@ -112,7 +118,7 @@ Result<DropIn> read_drop_in(const Host& host) {
                 "Move it to another name that sorts before it, then try again.");
   if (text.substr(kHeader.size()).starts_with(kNote)) {
     const std::size_t at = kHeader.size() + kNote.size();
-    out.dwords = parse_dwords(text.substr(at, text.find('\n', at) - at));
+    out.dwords = parse_dwords(kRegistryDwords, text.substr(at, text.find('\n', at) - at));
   }
   for (const ModuleOption& option : TRY(parse_modprobe_d(text, kModprobeDropIn)))
     if (option.name != kRegistryDwords && option.name != kDeviceDwords)
@@ -124,23 +130,21 @@ Result<DropIn> read_drop_in(const Host& host) {
 
 Result<std::vector<ModuleOption>> parse_modprobe_d(std::string_view text, std::string_view file) {
   std::vector<ModuleOption> out;
-  for (const ModprobeLine& line : modprobe_lines(text)) {
-    std::string_view rest = line.text;
-    if (rest.starts_with('#') || take_word(rest) != "options") continue;
-    const std::string module = kernel_name(take_word(rest));
-    if (std::count(rest.begin(), rest.end(), '"') % 2 != 0)
+  for (const Statement& one : statements_of(text, std::string(file))) {
+    if (one.verb != "options") continue;
+    if (std::ranges::count(one.rest, '"') % 2 != 0)
       return fail(ErrorCode::invalid,
-                  std::string(file) + ":" + std::to_string(line.number) +
-                      ": a quotation mark that is not closed, it swallows every later option of " + module,
+                  fmt::format("{}: a quotation mark that is not closed, it swallows every later option of {}",
+                              one.source(), one.module),
                   "Close the quotation mark, then try again.");
-    for (const KernelArgument& option : parse_kernel_line(rest))
-      out.push_back({module, kernel_name(option.key), option.value.value_or(""), std::string(file), line.number});
+    for (const KernelArgument& option : parse_kernel_line(one.rest))
+      out.push_back({one.module, kernel_name(option.key), option.value.value_or(""), one.file, one.line});
   }
   return out;
 }
 
 Result<std::vector<ModuleOption>> module_options(const Host& host, const std::optional<std::string>& drop_in) {
-  std::map<std::string, std::string> files = TRY(modprobe_files(host));
+  std::map<std::string, std::string> files = TRY(kmod_files(host, "modprobe.d"));
   const std::string own(kModprobeDropIn.substr(kModprobeDropIn.rfind('/') + 1));
   if (drop_in) files[own] = kModprobeDropIn;
   std::vector<ModuleOption> out;
@@ -158,49 +162,39 @@ Result<std::vector<ModuleOption>> module_options(const Host& host, const std::op
   return out;
 }
 
-Dwords parse_dwords(std::string_view value) {
-  Dwords out;
-  std::string text(value);
-  std::erase_if(text, [](char c) { return c == ' ' || (c >= '\t' && c <= '\r') || c == '"'; });
-  for (std::size_t at = 0; at < text.size();) {
-    const std::size_t end = std::min(text.find(';', at), text.size());
-    const std::string one = text.substr(at, end - at);
-    const std::size_t equals = std::min(one.find('='), one.size());
-    if (!one.empty()) set(out, one.substr(0, equals), one.substr(std::min(equals + 1, one.size())));
-    at = end + 1;
-  }
-  return out;
-}
-
-std::string dwords_text(const Dwords& dwords) {
-  std::string out;
-  for (const auto& [key, value] : dwords) out += (out.empty() ? "" : ";") + key + "=" + value;
-  return out;
-}
-
 std::string device_key(std::string_view address, std::string_view key) {
   return std::string(address) + "/" + std::string(key);
 }
 
 bool is_device_key(std::string_view name) { return name.find('/') != std::string_view::npos; }
 
-Dwords parse_device_dwords(std::string_view value) {
+Dwords parse_dwords(std::string_view option, std::string_view value) {
   Dwords out;
-  std::string address;
-  std::string text(value);
+  std::string address, text(value);
   std::erase_if(text, [](char c) { return c == ' ' || (c >= '\t' && c <= '\r') || c == '"'; });
-  for (std::size_t at = 0; at < text.size();) {
-    const std::size_t end = std::min(text.find(';', at), text.size());
-    const std::size_t equals = std::min(text.find('=', at), end);
-    const std::string key = text.substr(at, equals - at);
-    const std::string word = text.substr(std::min(equals + 1, end), end - std::min(equals + 1, end));
-    if (key == "pci")
+  std::istringstream settings(text);
+  for (std::string one; std::getline(settings, one, ';');) {
+    const std::size_t equals = std::min(one.find('='), one.size());
+    const std::string key = one.substr(0, equals), word = one.substr(std::min(equals + 1, one.size()));
+    if (option == kDeviceDwords && key == "pci")
       address = word;
-    else if (!key.empty() && !address.empty())
-      set(out, device_key(address, key), word);
-    at = end + 1;
+    else if (!key.empty() && (option != kDeviceDwords || !address.empty()))
+      set(out, option == kDeviceDwords ? device_key(address, key) : key, word);
   }
   return out;
+}
+
+std::string dwords_text(std::string_view option, Dwords dwords) {
+  const auto address = [&](const auto& one) {
+    return option == kDeviceDwords ? one.first.substr(0, one.first.find('/')) : std::string();
+  };
+  std::ranges::stable_sort(dwords, {}, address);
+  std::string out, of;
+  for (const auto& one : dwords) {
+    if (address(one) != of) out += ";pci=" + (of = address(one));
+    out += ";" + one.first.substr(of.empty() ? 0 : of.size() + 1) + "=" + one.second;
+  }
+  return out.empty() ? out : out.substr(1);
 }
 
 Result<void> validate_module_options(const Parameters& parameters) {
@@ -251,23 +245,11 @@ bool same_value(std::string_view left, std::string_view right) {
     if (text == "N" || text == "n" || text == "0" || text == "off") return false;
     return std::nullopt;
   };
-  const auto shows_truth = [](std::string_view text) {
-    return text == "Y" || text == "N";
-  };  // form of sysfs, for bool alone
+  const auto shows_truth = [](std::string_view text) { return text == "Y" || text == "N"; };  // sysfs, for bool alone
   if (left == right) return true;
   if (shows_truth(left) || shows_truth(right)) return truth(left) && truth(left) == truth(right);
   const auto number = kernel_number(left);
   return number && number == kernel_number(right);
-}
-
-bool same_dword(std::string_view key, std::string_view there, std::string_view wanted) {
-  const auto has = kernel_number(there), needs = kernel_number(wanted);
-  if (same_value(there, wanted)) return true;
-  if (key != "ForceP2P" || !has || !needs || *needs == 0) return false;
-  std::uint64_t fields = 0;
-  for (const unsigned field : {0x3U, 0x30U, 0x300U})  // reads, writes, atomics; 0: not asked for
-    if ((*needs & field) != 0) fields |= field;
-  return (*has & fields) == *needs;
 }
 
 std::vector<OptionState> option_states(const std::vector<ModuleOption>& options, const Parameters& parameters) {
@@ -290,7 +272,7 @@ std::vector<OptionState> option_states(const std::vector<ModuleOption>& options,
       const ModuleOption* registry = last(options, module, option_of(name));
       if (registry == nullptr) continue;
       if (state.source.empty()) state.source = registry->source();
-      for (const auto& [known, text] : keys_of(option_of(name), registry->value))
+      for (const auto& [known, text] : parse_dwords(option_of(name), registry->value))
         if (known == name) state.configured = text;
     }
     state.holds = state.configured && same_dword(key, *state.configured, state.wanted);
@@ -309,15 +291,14 @@ Result<std::string> modprobe_drop_in(const Host& host, const Parameters& paramet
   if (!drop_in.dwords.empty()) {
     std::vector<ModuleOption> others = TRY(module_options(host, ""));  // reads p2pd's file as empty
     std::erase_if(others, [](const ModuleOption& option) { return option.file == kCommandLine; });
-    text += std::string(kNote) + dwords_text(drop_in.dwords) + "\n";
+    text += std::string(kNote) + dwords_text(kRegistryDwords, drop_in.dwords) + "\n";
     for (const std::string_view option : {kRegistryDwords, kDeviceDwords}) {
       const ModuleOption* theirs = last(others, kNvidia, option);
-      Dwords all = keys_of(option, theirs == nullptr ? "" : theirs->value);
+      Dwords all = parse_dwords(option, theirs == nullptr ? "" : theirs->value);
       for (const auto& [key, value] : drop_in.dwords)
         if (option_of(key) == option) set(all, key, value);
-      if (all.empty()) continue;
-      drop_in.options[std::string(kNvidia)][std::string(option)] =
-          option == kDeviceDwords ? device_dwords_text(std::move(all)) : dwords_text(all);
+      if (!all.empty())
+        drop_in.options[std::string(kNvidia)][std::string(option)] = dwords_text(option, std::move(all));
     }
   }
   for (const auto& [name, options] : drop_in.options) {
@@ -329,38 +310,9 @@ Result<std::string> modprobe_drop_in(const Host& host, const Parameters& paramet
   return text;
 }
 
-namespace {
-
-constexpr std::array<std::string_view, 5> kModprobeDirectories{
-    "/etc/modprobe.d", "/run/modprobe.d", "/usr/local/lib/modprobe.d", "/usr/lib/modprobe.d", "/lib/modprobe.d"};
-
-/// A line of modprobe.d: "install nvidia /bin/false".
-struct Statement {
-  std::string verb, module, rest, file;
-  int line = 0;
-
-  std::string source() const { return file + ":" + std::to_string(line); }
-};
-
-/// Statements of all files, in modprobe's order.
-Result<std::vector<Statement>> statements(const Host& host) {
-  std::vector<Statement> out;
-  for (const auto& [name, path] : TRY(modprobe_files(host))) {
-    for (const ModprobeLine& line : modprobe_lines(TRY(modprobe_content(host, path)))) {
-      std::string_view rest = line.text;
-      const std::string verb(take_word(rest)), module = kernel_name(take_word(rest));
-      rest.remove_prefix(std::min(rest.find_first_not_of(" \t"), rest.size()));
-      out.push_back({verb, module, std::string(rest), path, line.number});
-    }
-  }
-  return out;
-}
-
-}  // namespace
-
 std::string kernel_name(std::string_view name) {
   std::string out(name);
-  std::replace(out.begin(), out.end(), '-', '_');
+  std::ranges::replace(out, '-', '_');
   return out;
 }
 
@@ -396,22 +348,27 @@ std::string_view take_word(std::string_view& rest) {
   return word;
 }
 
-Result<std::string> modprobe_content(const Host& host, const std::string& path) {
-  const auto info = host.files().stat(path);
-  if (!info && info.error().code == ErrorCode::not_found) return std::string();
-  if (info && !S_ISREG(info->st_mode)) return std::string();
-  return host.files().read(path);
+std::vector<Statement> statements_of(std::string_view text, const std::string& file) {
+  std::vector<Statement> out;
+  for (const ModprobeLine& line : modprobe_lines(text)) {
+    std::string_view rest = line.text;
+    const std::string verb(take_word(rest)), module = kernel_name(take_word(rest));
+    rest.remove_prefix(std::min(rest.find_first_not_of(" \t"), rest.size()));
+    out.push_back({verb, module, std::string(rest), file, line.number});
+  }
+  return out;
 }
 
-Result<std::map<std::string, std::string>> modprobe_files(const Host& host) {
+Result<std::map<std::string, std::string>> kmod_files(const Host& host, std::string_view directory) {
   std::map<std::string, std::string> out;
-  for (const std::string_view directory : kModprobeDirectories) {
-    const auto names = host.files().list(directory);
+  for (const std::string_view place : {"/etc", "/run", "/usr/local/lib", "/usr/lib", "/lib"}) {
+    const std::string path = fmt::format("{}/{}", place, directory);
+    const auto names = host.files().list(path);
     if (!names && names.error().code == ErrorCode::not_found) continue;
     if (!names) return Failure(names.error());
     for (const std::string& name : *names)
       if (!name.starts_with('.') && (name.ends_with(".conf") || name.ends_with(".alias")))
-        out.emplace(name, std::string(directory) + "/" + name);
+        out.emplace(name, path + "/" + name);
   }
   return out;
 }
@@ -428,11 +385,11 @@ Result<std::vector<BannedModule>> banned_modules(const Host& host) {
   return out;
 }
 
-Result<std::optional<InstallLine>> install_line(const Host& host, std::string_view module) {
+Result<std::optional<Statement>> install_line(const Host& host, std::string_view module) {
   for (const Statement& one : TRY(statements(host)))
     if (one.verb == "install" && !one.rest.empty() && one.file != kTrialBan &&
         ::fnmatch(one.module.c_str(), kernel_name(module).c_str(), 0) == 0)
-      return InstallLine{one.rest, one.source()};
+      return one;
   return std::nullopt;
 }
 

@@ -42,14 +42,15 @@ Result<std::vector<ModuleOption>> parse_modprobe_d(std::string_view text, std::s
 
 /// Keys of a RegistryDwords value, in order, each once with its last value.
 using Dwords = std::vector<std::pair<std::string, std::string>>;
-Dwords parse_dwords(std::string_view value);
-std::string dwords_text(const Dwords& dwords);
+
+/// Parses the value of `option`, kRegistryDwords or kDeviceDwords; there, the keys have the names of device_key(), and
+/// those before the first "pci=" count for no GPU.
+Dwords parse_dwords(std::string_view option, std::string_view value);
+std::string dwords_text(std::string_view option, Dwords dwords);
 
 /// Name of a registry key of one GPU in parameters, findings and Dwords: "0000:01:00.0/RMForceStaticBar1".
 std::string device_key(std::string_view address, std::string_view key);
 bool is_device_key(std::string_view name);
-/// Keys of a RegistryDwordsPerDevice value under these names. Keys before the first "pci=" count for no GPU.
-Dwords parse_device_dwords(std::string_view value);
 
 /// Checks that parameters `module`, `options` and `registry_dwords` fit into an options line.
 Result<void> validate_module_options(const Parameters& parameters);
@@ -75,10 +76,6 @@ std::optional<std::uint64_t> kernel_number(std::string_view text);
 /// switch.
 bool same_value(std::string_view left, std::string_view right);
 
-/// Checks that a registry key has the wanted value; bits of ForceP2P beyond the wanted ones do no harm: 0x111 gives
-/// atomics besides the reads and writes of 0x11.
-bool same_dword(std::string_view key, std::string_view there, std::string_view wanted);
-
 /// Text of the drop-in of `host` once `parameters` are merged into it: options of earlier steps stay, and
 /// RegistryDwords and RegistryDwordsPerDevice include the keys of other files too, since only the last line of a name
 /// counts. A key of single GPUs replaces p2pd's own key of that name for all or for other GPUs.
@@ -92,8 +89,9 @@ inline constexpr std::string_view kTrialBan = "/etc/modprobe.d/00-p2pd-trial.con
 /// Form of `name` that the kernel compares: '_' for '-'.
 std::string kernel_name(std::string_view name);
 
-/// Files of modprobe.d that modprobe reads, in its order: base name to path.
-Result<std::map<std::string, std::string>> modprobe_files(const Host& host);
+/// Files of `directory` ("modprobe.d", "depmod.d") that libkmod reads, in its order: base name to path; of equal names
+/// the first of /etc, /run, /usr/local/lib, /usr/lib, /lib.
+Result<std::map<std::string, std::string>> kmod_files(const Host& host, std::string_view directory);
 
 /// Modules of Linux itself that drive NVIDIA GPUs, in the order in which they can be unloaded: Nova, since Linux 7.0,
 /// whose PCI driver is called NovaCore, and nouveau.
@@ -107,14 +105,6 @@ struct BannedModule {
 };
 Result<std::vector<BannedModule>> banned_modules(const Host& host);
 
-/// First install line of modprobe.d that libkmod uses for `module`, except those of kTrialBan; nullopt if it
-/// loads the module itself.
-struct InstallLine {
-  std::string command;  ///< command of a shell
-  std::string source;   ///< file:line
-};
-Result<std::optional<InstallLine>> install_line(const Host& host, std::string_view module);
-
 /// A line as libkmod reads it: a backslash joins it with the next, and is removed before anything else.
 struct ModprobeLine {
   std::string text;
@@ -122,10 +112,21 @@ struct ModprobeLine {
 };
 std::vector<ModprobeLine> modprobe_lines(std::string_view text);
 
+/// A line of a file of modprobe.d or depmod.d: "install nvidia /bin/false".
+struct Statement {
+  std::string verb, module, rest, file;
+  int line = 0;
+
+  std::string source() const { return file + ":" + std::to_string(line); }
+};
+
+std::vector<Statement> statements_of(std::string_view text, const std::string& file);
+
+/// First install line of modprobe.d that libkmod uses for `module`, except those of kTrialBan; nullopt if it
+/// loads the module itself.
+Result<std::optional<Statement>> install_line(const Host& host, std::string_view module);
+
 /// Takes the first word off `rest`; blanks are spaces and tabs.
 std::string_view take_word(std::string_view& rest);
-
-/// Content of a modprobe.d file; empty if it is masked by a link to /dev/null, or is a dangling link.
-Result<std::string> modprobe_content(const Host& host, const std::string& path);
 
 }  // namespace p2pd

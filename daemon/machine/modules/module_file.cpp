@@ -73,31 +73,23 @@ constexpr std::pair<std::string_view, const char*> kPackers[] = {{".zst", "zstd"
 
 /// Module name, "nvidia_current" of ".../nvidia-current.ko.zst"; empty if it is no module.
 std::string name_of(std::string_view file) {
-  file.remove_prefix(file.rfind('/') == std::string_view::npos ? 0 : file.rfind('/') + 1);
+  file.remove_prefix(file.rfind('/') + 1);  // npos + 1 is 0
   const std::size_t end = file.find(".ko");
   if (end == std::string_view::npos || (file.size() > end + 3 && file[end + 3] != '.')) return {};
   return kernel_name(file.substr(0, end));
 }
 
-Result<std::string> bytes_at(const Descriptor& file, std::uint64_t at, std::uint64_t count) {
-  if (count > kSectionLimit || at > std::uint64_t{1} << 40) return fail(ErrorCode::invalid, "not a kernel module");
-  std::string bytes(count, '\0');
-  for (std::size_t have = 0; have < bytes.size();) {
-    const ssize_t got = ::pread(file.get(), bytes.data() + have, bytes.size() - have, static_cast<off_t>(at + have));
+/// Reads `count` bytes from offset `at`.
+Result<void> read_at(const Descriptor& file, std::uint64_t at, void* to, std::size_t count) {
+  if (at > std::uint64_t{1} << 40) return fail(ErrorCode::invalid, "not a kernel module");
+  for (std::size_t have = 0; have < count;) {
+    const ssize_t got = ::pread(file.get(), static_cast<char*>(to) + have, count - have, static_cast<off_t>(at + have));
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return fail_errno("read");
     if (got == 0) return fail(ErrorCode::invalid, "the file is truncated");
     have += static_cast<std::size_t>(got);
   }
-  return bytes;
-}
-
-template <class T>
-Result<T> object_at(const Descriptor& file, std::uint64_t at) {
-  const std::string bytes = TRY(bytes_at(file, at, sizeof(T)));
-  T object{};
-  std::copy(bytes.begin(), bytes.end(), reinterpret_cast<char*>(&object));
-  return object;
+  return {};
 }
 
 Result<Descriptor> open_module(const Host& host, std::string_view file) {
@@ -109,28 +101,31 @@ Result<Descriptor> open_module(const Host& host, std::string_view file) {
   return handle;
 }
 
+Result<std::string> content_of(const Descriptor& file, const Elf64_Shdr& section) {
+  if (section.sh_size > kSectionLimit) return fail(ErrorCode::invalid, "not a kernel module");
+  std::string bytes(section.sh_size, '\0');
+  TRY(read_at(file, section.sh_offset, bytes.data(), bytes.size()));
+  return bytes;
+}
+
 /// The bytes of a section of a 64-bit ELF file.
 Result<std::string> section_of(const Descriptor& file, std::string_view wanted, Elf64_Word type) {
-  const auto header = TRY(object_at<Elf64_Ehdr>(file, 0));
+  Elf64_Ehdr header{};
+  TRY(read_at(file, 0, &header, sizeof header));
   if (!std::equal(header.e_ident, header.e_ident + SELFMAG, ELFMAG) || header.e_ident[EI_CLASS] != ELFCLASS64)
     return fail(ErrorCode::invalid, "not a 64-bit ELF file");
-  const auto first =
-      TRY(object_at<Elf64_Shdr>(file, header.e_shoff));  // contains values that are too large for the header
+  Elf64_Shdr first{};  // contains values that are too large for the header
+  TRY(read_at(file, header.e_shoff, &first, sizeof first));
   const std::uint64_t count = header.e_shnum != 0 ? header.e_shnum : first.sh_size;
   const std::uint64_t names_at = header.e_shstrndx != SHN_XINDEX ? header.e_shstrndx : first.sh_link;
-  if (count > kSectionLimit / sizeof(Elf64_Shdr) || names_at >= count)
+  if (count > kSectionLimit / sizeof first || names_at >= count)
     return fail(ErrorCode::invalid, "sections out of range");
-  const auto names_header = TRY(object_at<Elf64_Shdr>(file, header.e_shoff + names_at * sizeof(Elf64_Shdr)));
-  const std::string names = TRY(bytes_at(file, names_header.sh_offset, names_header.sh_size));
-  const std::string table = TRY(bytes_at(file, header.e_shoff, count * sizeof(Elf64_Shdr)));
-  for (std::uint64_t i = 0; i < count; ++i) {
-    Elf64_Shdr section;
-    const char* at = table.data() + i * sizeof section;
-    std::copy(at, at + sizeof section, reinterpret_cast<char*>(&section));
-    if (section.sh_name >= names.size() || section.sh_type != type) continue;
-    if (std::string_view(names.c_str() + section.sh_name) == wanted)
-      return bytes_at(file, section.sh_offset, section.sh_size);
-  }
+  std::vector<Elf64_Shdr> table(count);
+  TRY(read_at(file, header.e_shoff, table.data(), count * sizeof first));
+  const std::string names = TRY(content_of(file, table[names_at]));
+  for (const Elf64_Shdr& section : table)
+    if (section.sh_name < names.size() && section.sh_type == type && names.c_str() + section.sh_name == wanted)
+      return content_of(file, section);
   return fail(ErrorCode::invalid, fmt::format("no section {}", wanted));
 }
 
@@ -177,13 +172,13 @@ Result<std::map<std::string, std::string>> modules_by_name(const Host& host, std
 Result<std::string> installed_name(const Host& host, std::string_view name) {
   const auto line = TRY(install_line(host, name));
   if (!line) return kernel_name(name);
-  std::istringstream words(line->command);
+  std::istringstream words(line->rest);
   std::string program, option, target;
   words >> program >> option >> target;
   if ((program != "modprobe" && !program.ends_with("/modprobe")) || (option != "-i" && option != "--ignore-install") ||
       target.empty())
     return fail(ErrorCode::invalid,
-                fmt::format("{}: for {}, modprobe runs a command instead: {}", line->source, name, line->command));
+                fmt::format("{}: for {}, modprobe runs a command instead: {}", line->source(), name, line->rest));
   return kernel_name(target);
 }
 
@@ -201,6 +196,41 @@ std::vector<std::string> module_copies(const Host& host, std::string_view releas
   for (const std::string& below : host.names(directory + "/kernel"))
     if (below.starts_with("nvidia")) add_copies(host, directory + "/kernel/" + below, name, out);
   return out;
+}
+
+std::vector<std::string> depmod_files(std::string_view release) {
+  std::vector<std::string> out;
+  for (const char* name : {"dep", "dep.bin", "alias", "alias.bin", "symbols", "symbols.bin", "softdep", "weakdep",
+                           "devname", "builtin.bin", "builtin.alias.bin"})
+    out.push_back(fmt::format("{}/modules.{}", module_directory(release), name));
+  return out;
+}
+
+namespace {
+
+/// Checks that modules.dep is missing, lists a missing driver module or one of updates/, or lists no driver module
+/// although one exists. Headers can be configured before their kernel: then undo restores a state without modules.dep.
+bool depmod_due(const Host& host, std::string_view release) {
+  const auto listed = modules_by_name(host, release);
+  if (!listed)
+    return listed.error().code == ErrorCode::not_found && host.files().exists(place_of(release, "modules.order"));
+  const std::string updates =
+      place_of(release, "updates/");  // includes modules of p2pd and of packages, under any names
+  for (const auto& [name, file] : *listed)
+    if (file.starts_with(updates) && !host.files().exists(file)) return true;
+  return std::ranges::any_of(kModuleNames, [&](std::string_view module) {
+    const std::string name = kernel_name(module);
+    const auto found = listed->find(name);
+    return found == listed->end() ? !module_copies(host, release, name).empty() : !host.files().exists(found->second);
+  });
+}
+
+}  // namespace
+
+Result<void> run_due_depmods(Host& host) {
+  for (const std::string& release : host.names("/lib/modules"))
+    if (depmod_due(host, release)) TRY(host.run({.argv = {"depmod", release}, .deadline = std::chrono::minutes(10)}));
+  return {};
 }
 
 Result<std::map<std::string, std::string>> module_info(const Host& host, std::string_view file) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <array>
 #include <map>
 #include <string>
 #include <string_view>
@@ -11,6 +12,10 @@
 #include "base/result.hpp"
 
 namespace p2pd {
+
+/// File names, without ".ko", of the modules of a driver.
+inline constexpr std::array<std::string_view, 5> kModuleNames = {"nvidia", "nvidia-modeset", "nvidia-drm", "nvidia-uvm",
+                                                                 "nvidia-peermem"};
 
 /// Identity of one build of a kernel module, among others of the same version.
 struct ModuleIdentity {
@@ -45,6 +50,13 @@ std::string place_of(std::string_view release, std::string_view place);
 /// Module name ('_' for '-') to file, of every module in `release`'s modules.dep: the file that modprobe would load,
 /// since depmod prefers updates/ and updates/dkms to kernel/.
 Result<std::map<std::string, std::string>> modules_by_name(const Host& host, std::string_view release);
+
+/// Runs depmod for each kernel without modules.dep, or whose modules.dep lists a missing module of the driver or in
+/// updates/, or no driver module although one exists.
+Result<void> run_due_depmods(Host& host);
+
+/// Paths of the files that depmod makes.
+std::vector<std::string> depmod_files(std::string_view release);
 
 /// Name of the file that `modprobe NAME` loads: "nvidia", or "nvidia_current" if an install line of modprobe.d
 /// says so, as Debian's do. ErrorCode::invalid: the install line does something else.

@@ -5,8 +5,12 @@
 
 #include <algorithm>
 #include <map>
+#include <sstream>
 
+#include "base/kept_state.hpp"
 #include "machine/catalogue/staging.hpp"
+#include "machine/modules/archive.hpp"
+#include "machine/modules/dkms.hpp"
 #include "machine/modules/modprobe_d.hpp"
 #include "machine/modules/module_file.hpp"
 #include "machine/modules/module_signing.hpp"
@@ -25,9 +29,19 @@ Result<std::string> kernel_of_module(const Host& host, const std::string& file) 
     auto info = TRY(module_info(host, file));
     vermagic = info["vermagic"];
   } else {
-    vermagic = TRY(host.output_of({{"modinfo", "-F", "vermagic", file}, {}, {}}));
+    vermagic = TRY(host.output_of({{"modinfo", "-F", "vermagic", file}}));
   }
   return vermagic.substr(0, vermagic.find_first_of(" \n"));
+}
+
+/// Existing files of the driver's modules in `directory`, compressed or not, in the order of kModuleNames.
+Names modules_in(const Host& host, const std::string& directory) {
+  Names files;
+  for (const std::string_view module : kModuleNames)
+    for (const std::string_view suffix : {".ko", ".ko.gz", ".ko.xz", ".ko.zst"})
+      if (std::string file = fmt::format("{}/{}{}", directory, module, suffix); host.files().exists(file))
+        files.push_back(std::move(file));
+  return files;
 }
 
 using Identities = std::map<std::string, ModuleIdentity>;  // identities of the five modules; empty: there are none
@@ -47,12 +61,7 @@ Result<Identities> kept_by_dkms(const Host& host, const CatalogueEntry& entry, c
   if (link.empty() || !built.starts_with(entry.base_version + "/") ||
       commit_of_conf(host, dkms_source(entry)) != entry.commit)
     return Identities();
-  Names files;
-  for (const std::string_view module : kModuleNames)
-    for (const std::string_view suffix : kModuleSuffixes)
-      if (std::string file = fmt::format("{}/{}/module/{}{}", kDkmsTree, built, module, suffix);
-          host.files().exists(file))
-        files.push_back(std::move(file));
+  const Names files = modules_in(host, fmt::format("{}/{}/module", kDkmsTree, built));
   if (files.size() != kModuleNames.size()) return Identities();
   const std::vector<ModuleIdentity> identities = TRY(module_identities(host, files));
   Identities out;
@@ -159,12 +168,128 @@ std::optional<InstalledBuild> installed_build(const Host& host) {
   return std::nullopt;
 }
 
-std::vector<std::string> depmod_files(std::string_view release) {
-  Names out;
-  for (const char* name : {"dep", "dep.bin", "alias", "alias.bin", "symbols", "symbols.bin", "softdep", "weakdep",
-                           "devname", "builtin.bin", "builtin.alias.bin"})
-    out.push_back(fmt::format("{}/modules.{}", module_directory(release), name));
-  return out;
+namespace {
+
+// Removal of all modules that p2pd installed, and keeping them for the undo of a run that installs others.
+constexpr std::string_view kBeforeModules = "/var/lib/p2pd/before-modules";
+constexpr std::string_view kArchive = "/modules.tar";
+constexpr std::string_view kAside = ".p2pd-aside.";  // no ".ko" at its end: depmod ignores it
+constexpr std::string_view kAsideEnd = ".old";
+constexpr std::string_view kPlaces[] = {kDkmsPlace, "updates", "extra", "kernel/drivers/video",
+                                        "kernel/drivers/char/drm"};
+
+/// Removes a directory if it is empty.
+void remove_empty(Host& host, const std::string& path) {
+  const auto names = host.files().list(path);
+  if (names && names->empty()) (void)host.remove(path);  // a directory in use again stays
+}
+
+/// Modules that p2pd has installed, of any version and kernel.
+struct OwnModules {
+  Names files, aside;
+  Names directories;  ///< directories to remove with the files, unless others use them
+  Names trees;
+};
+
+OwnModules own_modules(const Host& host) {
+  OwnModules found;
+  for (const std::string& release : host.names("/lib/modules")) {
+    const std::string dkms = place_of(release, kDkmsPlace), own = place_of(release, kOwnPlace);
+    if (!dkms_link(host, release).empty()) {
+      const Names files = modules_in(host, dkms);
+      found.files.insert(found.files.end(), files.begin(), files.end());
+      found.directories.insert(found.directories.end(), {dkms, place_of(release, "updates")});
+    }
+    for (const std::string_view place : kPlaces)
+      for (const std::string& name : host.names(place_of(release, place)))
+        if (name.starts_with(kAside)) found.aside.push_back(place_of(release, place) + "/" + name);
+    if (host.files().exists(own) || host.files().read_link(own)) found.trees.push_back(own);  // a link may dangle
+  }
+  for (const std::string_view tree : {kDkmsTree, kDkmsKept, kOwnFiles})
+    if (host.files().exists(tree)) found.trees.emplace_back(tree);
+  for (const std::string& name : host.names("/usr/src"))
+    if (name.starts_with(std::string(kDkmsName) + "-")) found.trees.push_back("/usr/src/" + name);
+  return found;
+}
+
+/// Name that a file had before it was moved aside; empty: it was not.
+std::string name_before(const std::string& path) {
+  const std::size_t name = path.rfind('/') + 1;
+  if (!path.substr(name).starts_with(kAside)) return "";
+  return path.substr(0, name) +
+         path.substr(name + kAside.size(), path.size() - name - kAside.size() - kAsideEnd.size());
+}
+
+Result<void> remove(Host& host, const OwnModules& own) {
+  for (const std::string& file : own.files) TRY(host.remove_tree(file));
+  for (const std::string& tree : own.trees) TRY(host.remove_tree(tree));
+  for (const std::string& file : own.aside) TRY(host.move(file, name_before(file)));
+  for (const std::string& directory : own.directories) remove_empty(host, directory);
+  for (const std::string& release : host.names("/lib/modules")) {
+    remove_empty(host, place_of(release, "updates"));  // left by packages
+    remove_empty(host, module_directory(release));     // of a kernel that was purged while it had modules of p2pd
+  }
+  return {};
+}
+
+/// Restores what keep_modules() kept. Removes files that the archive has under the name that they were moved aside to.
+Result<void> unpack_modules(Host& host, const std::string& archive) {
+  std::istringstream names(TRY(host.output_of({{"tar", "--list", "--file=" + archive}})));
+  for (std::string name; std::getline(names, name);)
+    if (const std::string before = name_before(name); !before.empty()) TRY(host.remove_tree("/" + before));
+  return unpack(host, archive);
+}
+
+}  // namespace
+
+Result<void> put_aside(Host& host, std::string_view release, const std::string& file) {
+  const std::string owner = TRY(owner_of_module(host, release, file));
+  if (!owner.empty())
+    return fail(ErrorCode::busy, fmt::format("{} is in the way, and is of {}", file, owner),
+                owner.starts_with("DKMS") ? "dkms remove it, or purge the package that brought it."
+                                          : "Purge that package: " + owner.substr(owner.find(' ') + 1));
+  const std::size_t name = file.rfind('/') + 1;
+  TRY(host.will_change(file, Restore::by_action));
+  return host.move(file, fmt::format("{}{}{}{}", file.substr(0, name), kAside, file.substr(name), kAsideEnd));
+}
+
+Result<void> clear_modules(Host& host) {
+  TRY(remove(host, own_modules(host)));
+  return run_due_depmods(host);
+}
+
+Result<void> keep_modules(Host& host) {
+  const std::string kept = TRY(begin_kept(host, kBeforeModules)), archive = kept + std::string(kArchive);
+  if (host.files().exists(archive)) return {};
+  const auto run_of = [](const std::string& change) { return change.substr(0, change.find('-')); };
+  for (const std::string& change :
+       TRY(host.files().list(kBeforeModules)))  // other runs are undone with this one, or not at all
+    if (const std::string other = fmt::format("{}/{}{}", kBeforeModules, change, kArchive);
+        run_of(change) != run_of(host.change()) && host.files().exists(other))
+      TRY(pack(host, {}, other));
+  const OwnModules own = own_modules(host);
+  ArchivePaths what{own.files, own.trees};
+  for (const Names& more : {own.aside, own.directories}) what.paths.insert(what.paths.end(), more.begin(), more.end());
+  const std::string beside = unfinished(archive);
+  TRY(host.will_change(beside, Restore::discarded));
+  TRY_IN("the modules of the run before cannot be kept", pack(host, what, beside));
+  return host.move(beside, archive);
+}
+
+Result<void> prepare_undo_modules(const Host& host) {
+  const std::string archive = kept_for_undo(host, kBeforeModules) + std::string(kArchive);
+  if (!host.files().exists(archive)) return {};
+  return need_room(host, "/lib/modules/.", TRY(archive_bytes(host, archive)));
+}
+
+Result<void> undo_modules(Host& host) {
+  const std::string kept = kept_for_undo(host, kBeforeModules), archive = kept + std::string(kArchive);
+  if (kept == kBeforeModules || host.files().exists(archive)) {
+    TRY(remove(host, own_modules(host)));
+    if (kept != kBeforeModules) TRY_IN("the modules of the run before", unpack_modules(host, archive));
+    TRY(run_due_depmods(host));
+  }
+  return own_modules(host).trees.empty() ? host.remove_tree(kBeforeModules) : host.remove_tree(archive);
 }
 
 }  // namespace p2pd

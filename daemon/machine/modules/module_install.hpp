@@ -14,15 +14,6 @@
 
 namespace p2pd {
 
-inline constexpr std::string_view kDkmsName =
-    "p2pd-nvidia";  ///< name of p2pd's DKMS package; no distribution has one so called
-inline constexpr std::string_view kDkmsTree = "/var/lib/dkms/p2pd-nvidia";  ///< directory below kDkms
-inline constexpr std::string_view kDkmsKept = "/var/cache/p2pd/dkms";       ///< builds in progress for DKMS
-inline constexpr std::string_view kDkms = "/var/lib/dkms";
-inline constexpr std::string_view kDkmsPlace = "updates/dkms";  ///< place below /lib/modules/RELEASE
-
-inline constexpr std::string_view kModuleSuffixes[] = {".ko", ".ko.gz", ".ko.xz", ".ko.zst"};
-
 inline constexpr Parameter kByParameter = {"by", Parameter::Type::string, false,
                                            "dkms (unless told) or modules_install: how modules are installed"};
 /// Checks that `by` is one of these, and the rest as validate_staging() does.
@@ -53,12 +44,6 @@ struct InstalledBuild {
 };
 std::optional<InstalledBuild> installed_build(const Host& host);
 
-/// Name of the link in kDkmsTree that marks p2pd's modules as installed for `release`; empty: there is none.
-std::string dkms_link(const Host& host, std::string_view release);
-
-/// Owner of the module file: "package X", "DKMS module X"; empty: none.
-Result<std::string> owner_of_module(const Host& host, std::string_view release, const std::string& file);
-
 /// Renames a file of another origin so that depmod ignores it; Error if it has an owner. clear_modules() restores
 /// its name.
 Result<void> put_aside(Host& host, std::string_view release, const std::string& file);
@@ -75,23 +60,5 @@ Result<void> prepare_undo_modules(const Host& host);
 
 /// Runs clear_modules() for the undo of a change, and restores what p2pd had installed before that change.
 Result<void> undo_modules(Host& host);
-
-/// Runs depmod for each kernel without modules.dep, or whose modules.dep lists a missing module of the driver or in
-/// updates/, or no driver module although one exists.
-Result<void> run_due_depmods(Host& host);
-
-/// Paths of the files that depmod makes.
-std::vector<std::string> depmod_files(std::string_view release);
-
-/// Path of p2pd's source directory: "/usr/src/p2pd-nvidia-570.86.16".
-std::string dkms_source(const CatalogueEntry& entry);
-
-/// Makes dkms.conf of `entry`. `dkms autoinstall` uses it only for kernels that the modules were built for: a
-/// build that fails, or BUILD_EXCLUSIVE_KERNEL, would leave a new kernel's package half configured.
-std::string dkms_conf(const CatalogueEntry& entry);
-
-/// Makes the script beside it, which takes a build of p2pd, or builds with the kernel's compiler and the compat headers
-/// it needs.
-std::string dkms_build_script(const Catalogue& all, const CatalogueEntry& entry);
 
 }  // namespace p2pd

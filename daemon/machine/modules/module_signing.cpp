@@ -5,8 +5,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <map>
-#include <sstream>
 #include <vector>
 
 #include "base/log.hpp"
@@ -22,25 +20,10 @@ constexpr std::pair<std::string_view, std::string_view> kKeys[] = {
     {"/var/lib/dkms/mok.key", "/var/lib/dkms/mok.pub"},
     {"/var/lib/shim-signed/mok/MOK.priv", "/var/lib/shim-signed/mok/MOK.der"}};
 
-/// Assignments of a shell file, one a line, without quotes around the value; the last one of a name counts.
-std::map<std::string, std::string> assignments(std::string_view text) {
-  std::map<std::string, std::string> out;
-  std::istringstream lines{std::string(text)};
-  for (std::string line; std::getline(lines, line);) {
-    const std::size_t equals = line.find('=');
-    if (equals == std::string::npos || line.find_first_of("# \t") < equals) continue;
-    std::string value = line.substr(equals + 1);
-    if (value.size() > 1 && (value.front() == '"' || value.front() == '\'') && value.back() == value.front())
-      value = value.substr(1, value.size() - 2);
-    out[line.substr(0, equals)] = value;
-  }
-  return out;
-}
-
 /// Hash that the kernel was configured with, "sha256".
 std::string hash_of(const Host& host, const BuildTarget& target) {
-  auto configured = assignments(host.files().read(target.build() + "/.config").value_or(""));
-  const std::string hash = configured["CONFIG_MODULE_SIG_HASH"];
+  const std::string config = host.files().read(target.build() + "/.config").value_or("");
+  const std::string hash = assigned_value(config, "CONFIG_MODULE_SIG_HASH");
   return hash.empty() ? "sha512" : hash;
 }
 
@@ -75,15 +58,15 @@ Result<void> sign_all(Host& host, const BuildTarget& target, const SigningKey& k
   for (const std::string& file : host.names(directory))
     if (file.ends_with(".ko"))
       TRY(host.run(
-          {{program, hash_of(host, target), key.key, key.certificate, fmt::format("{}/{}", directory, file)}, {}, {}}));
+          {{program, hash_of(host, target), key.key, key.certificate, fmt::format("{}/{}", directory, file)}}));
   return {};
 }
 
 }  // namespace
 
 std::optional<SigningKey> signing_key(const Host& host) {
-  auto configured = assignments(host.files().read(kFramework).value_or(""));
-  const SigningKey own{configured["mok_signing_key"], configured["mok_certificate"]};
+  const std::string configured = host.files().read(kFramework).value_or("");
+  const SigningKey own{assigned_value(configured, "mok_signing_key"), assigned_value(configured, "mok_certificate")};
   if (!own.key.empty() && !own.certificate.empty()) return own;
   for (const auto& [key, certificate] : kKeys)
     if (host.files().exists(certificate)) return SigningKey{std::string(key), std::string(certificate)};
@@ -112,8 +95,7 @@ Result<std::string> refused_because(const Host& host, const std::vector<std::str
   if (policy.secure_boot != true || policy.refuses() == false) return std::string();
   const std::vector<std::string> trusted = trusted_lists(host);
   for (const std::string& file : files) {
-    const std::string serial =
-        serial_number(TRY(host.cached_output_of(file, {{"modinfo", "-F", "sig_key", file}, {}, {}})));
+    const std::string serial = serial_number(TRY(host.cached_output_of(file, {{"modinfo", "-F", "sig_key", file}})));
     if (serial.empty()) return fmt::format("{} is not signed: with Secure Boot on, the kernel refuses it", file);
     if (!contains(trusted, serial))
       return fmt::format("{} is signed with a key that is not enrolled: the kernel refuses it", file);

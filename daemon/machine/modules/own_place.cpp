@@ -4,8 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
-#include <sstream>
 
 #include "machine/catalogue/staging.hpp"
 #include "machine/modules/modprobe_d.hpp"
@@ -16,8 +14,6 @@ namespace p2pd {
 namespace {
 
 constexpr std::chrono::hours kCopyDeadline{1};
-constexpr std::string_view kDepmodDirectories[] = {"/etc/depmod.d", "/run/depmod.d", "/usr/local/lib/depmod.d",
-                                                   "/usr/lib/depmod.d", "/lib/depmod.d"};
 
 constexpr std::string_view kHookScript = R"sh(#!/bin/sh
 # Written by p2pd; undone by `p2pctl revert`. Builds the P2P driver's modules for a newly installed kernel, as dkms does: $1 is
@@ -50,15 +46,6 @@ Result<void> link_place(Host& host, const std::string& release) {
   return host.link(place, target);
 }
 
-/// Files that depmod reads, in its order: base name to path; of equal names the first directory counts.
-std::map<std::string, std::string> depmod_files_of(const Host& host) {
-  std::map<std::string, std::string> files;
-  for (const std::string_view directory : kDepmodDirectories)
-    for (const std::string& name : host.names(directory))
-      if (name.ends_with(".conf")) files.emplace(name, fmt::format("{}/{}", directory, name));
-  return files;
-}
-
 }  // namespace
 
 std::string own_files(std::string_view release) { return fmt::format("{}/{}", kOwnFiles, release); }
@@ -88,16 +75,10 @@ Result<std::string> missing_place_file(const Host& host) {
 
 std::string overruling_override(const Host& host, std::string_view module) {
   std::string found;
-  for (const auto& [name, file] : depmod_files_of(host)) {
+  for (const auto& [name, file] : kmod_files(host, "depmod.d").value_or(std::map<std::string, std::string>())) {
     if (name <= kDepmodDropIn.substr(kDepmodDropIn.rfind('/') + 1)) continue;
-    std::istringstream lines(host.files().read(file).value_or(""));
-    int number = 1;
-    for (std::string line; std::getline(lines, line); ++number) {
-      std::istringstream words(line);
-      std::string command, its;
-      words >> command >> its;
-      if (command == "override" && kernel_name(its) == kernel_name(module)) found = fmt::format("{}:{}", file, number);
-    }
+    for (const Statement& line : statements_of(host.files().read(file).value_or(""), file))
+      if (line.verb == "override" && line.module == kernel_name(module)) found = line.source();
   }
   return found;
 }
@@ -105,19 +86,17 @@ std::string overruling_override(const Host& host, std::string_view module) {
 Result<void> install_in_own_place(Host& host, const ModuleBuild& build) {
   const std::string& release = build.target.release;
   const std::string files = own_files(release), beside = TRY(make_unfinished(host, files));
-  for (const std::string_view module : kModuleNames)
-    TRY(host.run({{"cp", "--reflink=auto", build.module_file(module),
-                   fmt::format("{}/{}.ko", beside, TRY(name_here(host, module)))},
-                  {},
-                  {},
-                  kCopyDeadline}));
-  TRY(host.run(
-      {{"cp", build.directory + std::string(kBuildRecord), beside}, {}, {}}));  // reference once the build is removed
+  for (const std::string_view module : kModuleNames) {
+    const std::string to = fmt::format("{}/{}.ko", beside, TRY(name_here(host, module)));
+    TRY(host.run({.argv = {"cp", "--reflink=auto", build.module_file(module), to}, .deadline = kCopyDeadline}));
+  }
+  // the record is the reference once the build is removed
+  TRY(host.run({{"cp", build.directory + std::string(kBuildRecord), beside}}));
   TRY(sign_modules(host, build.target, beside));
   TRY(host.remove_tree(files));
   TRY(host.move(beside, files));
   TRY(link_place(host, release));
-  TRY(host.run({{"depmod", release}, {}, {}, kCopyDeadline}));
+  TRY(host.run({.argv = {"depmod", release}, .deadline = kCopyDeadline}));
   return {};
 }
 

@@ -6,7 +6,9 @@
 
 #include <algorithm>
 #include <cctype>
-#include <charconv>
+#include <regex>
+#include <sstream>
+#include <utility>
 
 #include "base/version.hpp"
 #include "machine/boot/kernels.hpp"
@@ -18,34 +20,12 @@ constexpr std::string_view kVersion = "/proc/version";
 constexpr std::size_t kHeaderLimit = 4U << 20;  // bytes
 constexpr std::size_t kConfigLimit = 4U << 20;  // bytes
 
-bool digit(char c) { return c >= '0' && c <= '9'; }
-
 /// First number of the first "1.2" in `text`.
 std::optional<int> first_major(std::string_view text) {
-  for (std::size_t at = 0; at < text.size(); ++at) {
-    if (!digit(text[at])) continue;
-    const std::size_t end = std::min(text.find_first_not_of("0123456789", at), text.size());
-    int major = 0;
-    const bool fits = std::from_chars(text.data() + at, text.data() + end, major).ec == std::errc() && major < 1000;
-    if (fits && end + 1 < text.size() && text[end] == '.' && digit(text[end + 1])) return major;
-    at = end;
-  }
-  return std::nullopt;
-}
-
-/// Value of the first line of `text` that starts with `key`, without quotes; empty if there is none.
-std::string value_of(std::string_view text, std::string_view key) {
-  for (std::size_t at = 0; at < text.size();) {
-    const std::size_t end = std::min(text.find('\n', at), text.size());
-    std::string_view line = text.substr(at, end - at);
-    at = end + 1;
-    if (!line.starts_with(key)) continue;
-    line.remove_prefix(key.size());
-    if (line.size() > 1 && (line.front() == '"' || line.front() == '\'') && line.back() == line.front())
-      line = line.substr(1, line.size() - 2);
-    return std::string(line);
-  }
-  return {};
+  static const std::regex kMajor(R"((^|[^0-9])([0-9]{1,3})\.[0-9])");
+  std::cmatch found;
+  if (!std::regex_search(text.begin(), text.end(), found, kMajor)) return std::nullopt;
+  return std::stoi(found[2]);
 }
 
 /// Part of /proc/version after the builder's own text: "Linux version RELEASE (user@host) (COMPILER) #1".
@@ -55,21 +35,24 @@ std::string_view compiler_part(std::string_view version) {
 }
 
 BuildTarget look_at(const Host& host, const std::string& release, bool running) {
-  BuildTarget kernel{release, running, std::nullopt, "/boot/config-" + release, false};
+  BuildTarget kernel{release, running, std::nullopt, "/boot/config-" + release};
   kernel.has_headers = host.files().exists(kernel.build() + "/Makefile");
   for (const std::string& config : {"/boot/config-" + release, kernel.build() + "/.config"}) {
     const auto text = host.files().read(config, kConfigLimit);
     if (!text) continue;
-    kernel.compiler = parse_compiler(value_of(*text, "CONFIG_CC_VERSION_TEXT="));
+    kernel.compiler = parse_compiler(assigned_value(*text, "CONFIG_CC_VERSION_TEXT"));
     kernel.strict.clear();
     for (const char* option : {"CONFIG_OBJTOOL_WERROR", "CONFIG_WERROR"})
-      if (value_of(*text, option + std::string("=")) == "y") kernel.strict.emplace_back(option);
-    if (kernel.compiler) kernel.compiler_source = config;
-    if (kernel.compiler) return kernel;
+      if (assigned_value(*text, option) == "y") kernel.strict.emplace_back(option);
+    if (!kernel.compiler) continue;
+    kernel.compiler_source = config;
+    break;
   }
-  if (!running) return kernel;
-  kernel.compiler_source = kVersion;
-  kernel.compiler = parse_compiler(compiler_part(host.line(kVersion).value_or("")));
+  if (!kernel.compiler && running) {
+    kernel.compiler_source = kVersion;
+    kernel.compiler = parse_compiler(compiler_part(host.line(kVersion).value_or("")));
+  }
+  kernel.compiler_installed = kernel.compiler && host.has_program(kernel.compiler->text());
   return kernel;
 }
 
@@ -79,6 +62,19 @@ bool is_release(std::string_view name) {
 }
 
 }  // namespace
+
+std::string assigned_value(const std::string& text, std::string_view name) {
+  const std::string before = fmt::format("{}=", name);
+  std::string value;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    if (!line.starts_with(before)) continue;
+    value = line.substr(before.size());
+    if (value.size() > 1 && (value.front() == '"' || value.front() == '\'') && value.back() == value.front())
+      value = value.substr(1, value.size() - 2);
+  }
+  return value;
+}
 
 std::optional<Compiler> parse_compiler(std::string_view text) {
   text = text.substr(0, std::min({text.find('\n'), text.find(", "), text.find(" #")}));
@@ -125,17 +121,45 @@ Result<std::string> kernel_header(const Host& host, const BuildTarget& target, s
   return host.files().read("/lib/modules/" + target.release + "/source/" + std::string(header), kHeaderLimit);
 }
 
-Result<std::vector<int>> installed_gcc(const Host& host) {
-  std::vector<int> majors;
-  for (const std::string& name : TRY(host.files().list("/usr/bin"))) {
-    if (!name.starts_with("gcc-")) continue;
-    int major = 0;
-    const char* const end = name.data() + name.size();
-    const auto [next, error] = std::from_chars(name.data() + 4, end, major);
-    if (error == std::errc() && next == end && host.has_program("/usr/bin/" + name)) majors.push_back(major);
-  }
-  std::ranges::sort(majors);
-  return majors;
+namespace {
+
+constexpr std::string_view kDkmsTool = "dkms";
+
+/// Programs, and their packages; xz compresses the shaders of nvidia-modeset.
+constexpr std::pair<std::string_view, std::string_view> kTools[] = {
+    {"make", "make"}, {"git", "git"}, {kDkmsTool, kDkmsTool}, {"g++", "g++"}, {"xz", "xz-utils"}};
+
+void lack(BuildTools& tools, std::string what, std::string package) {
+  tools.lacking.push_back(std::move(what));
+  if (std::ranges::count(tools.packages, package) == 0) tools.packages.push_back(std::move(package));
+}
+
+void survey_kernel(const BuildTarget& kernel, BuildTools& tools) {
+  const std::string compiler = kernel.compiler ? kernel.compiler->text() : "";
+  tools.facts["kernels"].push_back(
+      {{"release", kernel.release}, {"compiler", kernel.compiler ? nlohmann::json(compiler) : nlohmann::json()}});
+  tools.evidence.push_back({kernel.build(), kernel.has_headers ? "there" : "not there"});
+  if (!kernel.strict.empty()) tools.evidence.push_back({kernel.compiler_source, strictness_of(kernel)});
+  if (!kernel.has_headers) lack(tools, "headers of " + kernel.release, "linux-headers-" + kernel.release);
+  if (!kernel.compiler) return tools.unclear.push_back("the compiler of " + kernel.release);
+  tools.evidence.push_back({kernel.compiler_source, kernel.release + " was built with " + compiler});
+  if (!kernel.compiler_installed)
+    lack(tools, fmt::format("{}, the compiler of {}", compiler, kernel.release), compiler);
+}
+
+}  // namespace
+
+Result<BuildTools> build_tools(const Host& host, bool dkms) {
+  const std::vector<BuildTarget> kernels = TRY(build_targets(host));
+  TRY_IN("installed programs", host.files().list("/usr/bin"));
+  BuildTools tools;
+  tools.facts["kernels"] = nlohmann::json::array();
+  for (const BuildTarget& kernel : kernels)
+    if (kernel.running || kernel.release == kernels.back().release) survey_kernel(kernel, tools);
+  for (const auto& [tool, package] : kTools)
+    if ((dkms || tool != kDkmsTool) && !host.has_program(tool)) lack(tools, std::string(tool), std::string(package));
+  tools.facts["lacking"] = tools.lacking;
+  return tools;
 }
 
 std::string Distribution::text() const {
@@ -148,8 +172,8 @@ std::string Distribution::text() const {
 Distribution distribution(const Host& host) {
   std::string text = host.line("/etc/os-release").value_or("");
   if (text.empty()) text = host.line("/usr/lib/os-release").value_or("");
-  Distribution found{value_of(text, "ID="), value_of(text, "VERSION_ID="), false};
-  const std::string family = " " + found.id + " " + value_of(text, "ID_LIKE=") + " ";
+  Distribution found{assigned_value(text, "ID"), assigned_value(text, "VERSION_ID"), false};
+  const std::string family = " " + found.id + " " + assigned_value(text, "ID_LIKE") + " ";
   found.uses_apt = family.find(" debian ") != std::string::npos || family.find(" ubuntu ") != std::string::npos;
   return found;
 }

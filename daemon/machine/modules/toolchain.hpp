@@ -6,10 +6,16 @@
 #include <string_view>
 #include <vector>
 
+#include "base/finding.hpp"
 #include "base/host.hpp"
+#include "base/json.hpp"
 #include "base/result.hpp"
 
 namespace p2pd {
+
+/// Value in the last line NAME=VALUE of `text`, without quotes around it; empty: there is none. For files of plain
+/// assignments: a kernel's .config, os-release, framework.conf of DKMS.
+std::string assigned_value(const std::string& text, std::string_view name);
 
 /// Compiler of a kernel; its modules need the same.
 struct Compiler {
@@ -31,6 +37,7 @@ struct BuildTarget {
   std::string compiler_source;           ///< file that names it, or that would
   bool has_headers = false;              ///< build() holds a Makefile
   std::vector<std::string> strict = {};  ///< its options that make a warning end a build, "CONFIG_WERROR"
+  bool compiler_installed = false;
 
   std::string build() const { return "/lib/modules/" + release + "/build"; }
 };
@@ -44,8 +51,18 @@ Result<std::vector<BuildTarget>> build_targets(const Host& host);
 /// Text of `header` ("include/linux/pci.h") in the headers of `target`, which Debian splits over two directories.
 Result<std::string> kernel_header(const Host& host, const BuildTarget& target, std::string_view header);
 
-/// Major versions of the installed gcc, from the names of /usr/bin, ascending.
-Result<std::vector<int>> installed_gcc(const Host& host);
+/// Needs of a driver build beside room and source: present, missing and unknown ones.
+struct BuildTools {
+  std::vector<std::string> lacking;   ///< missing ones in words: "headers of 6.1.0-47-amd64"
+  std::vector<std::string> packages;  ///< packages of Debian and Ubuntu that contain them
+  std::vector<std::string> unclear;
+  nlohmann::json facts = nlohmann::json::object();
+  std::vector<Evidence> evidence;
+};
+
+/// Checks headers and compiler of the running and of the newest kernel; make, git, g++ and xz; and `dkms` if it
+/// installs the modules.
+Result<BuildTools> build_tools(const Host& host, bool dkms);
 
 /// Distribution of the system: keys of os-release.
 struct Distribution {

@@ -7,12 +7,13 @@
 #include <algorithm>
 #include <chrono>
 #include <ctime>
+#include <optional>
 #include <sstream>
 
 #include "base/log.hpp"
 #include "machine/boot/package_locks.hpp"
 #include "machine/catalogue/staging.hpp"
-#include "machine/modules/torn_dkms.hpp"
+#include "machine/modules/dkms.hpp"
 #include "machine/packages/dpkg_status.hpp"
 
 namespace p2pd {
@@ -21,13 +22,6 @@ namespace {
 constexpr std::string_view kClear = "#clear";
 constexpr std::size_t kDeepest = 32;       // depth of nested blocks
 constexpr std::size_t kLongestName = 512;  // limit in bytes; every item of a block has the block's name
-
-std::string lower(std::string_view text) {
-  std::string out(text);
-  for (char& c : out)
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  return out;
-}
 
 /// A word, a text in quotes, or one of "{};"; kind '\0' at the end.
 struct Token {
@@ -69,63 +63,6 @@ Token take(std::string_view& text) {
   return token;
 }
 
-/// Reads statements; `blocks_` has the names of the blocks around the place.
-class Reader {
- public:
-  Reader(std::string_view text, const std::string& source) : rest_(text), source_(source) {}
-
-  std::vector<AptOption> read() {
-    for (Token token = take(rest_); token.kind != '\0' && sound(); token = take(rest_)) step(token);
-    return std::move(options_);
-  }
-
- private:
-  bool sound() const {
-    const std::size_t above = blocks_.empty() ? 0 : blocks_.back().size();
-    return blocks_.size() <= kDeepest && above + name_.size() <= kLongestName;
-  }
-
-  void step(const Token& token) {
-    if (token.kind == '{') {
-      const std::string block = full(name_);
-      end_statement();  // apt gives `A "1" { ... }` the value, too
-      blocks_.push_back(block);
-    } else if (token.kind == '}') {
-      end_statement();  // apt accepts the last one of a block without its ';', too
-      if (!blocks_.empty()) blocks_.pop_back();
-    } else if (token.kind == ';') {
-      end_statement();
-    } else if (name_.empty() && token.kind == 'w') {
-      name_ = lower(token.text);
-    } else if (name_ == kClear) {
-      options_.push_back({std::string(kClear), full(lower(token.text)), source_});
-    } else {
-      value_ = token.text;
-      has_value_ = true;
-    }
-  }
-
-  void end_statement() {
-    if (has_value_) options_.push_back({full(name_.empty() ? "::" : name_), std::move(value_), source_});
-    name_.clear();
-    value_.clear();
-    has_value_ = false;
-  }
-
-  std::string full(const std::string& name) const {
-    if (blocks_.empty()) return name;
-    return blocks_.back() + (name.starts_with("::") ? "" : "::") + name;
-  }
-
-  std::string_view rest_;
-  std::string source_;
-  std::vector<std::string> blocks_;
-  std::string name_;
-  std::string value_;
-  bool has_value_ = false;
-  std::vector<AptOption> options_;
-};
-
 /// Checks for a name that apt reads: letters, digits, '-', '_' and '.', ".conf" at its end or no '.'.
 bool is_read(const std::string& name) {
   constexpr std::string_view kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
@@ -136,7 +73,41 @@ bool is_read(const std::string& name) {
 }  // namespace
 
 std::vector<AptOption> parse_apt_conf(std::string_view text, const std::string& source) {
-  return Reader(text, source).read();
+  std::vector<AptOption> options;
+  std::vector<std::string> blocks;  // names of the blocks around the place
+  std::string name;
+  std::optional<std::string> value;
+  const auto full = [&](const std::string& inner) {
+    return blocks.empty() ? inner : blocks.back() + (inner.starts_with("::") ? "" : "::") + inner;
+  };
+  const auto end_statement = [&] {
+    if (value) options.push_back({full(name.empty() ? "::" : name), *value, source});
+    name.clear();
+    value.reset();
+  };
+  const auto sound = [&] {
+    const std::size_t above = blocks.empty() ? 0 : blocks.back().size();
+    return blocks.size() <= kDeepest && above + name.size() <= kLongestName;
+  };
+  for (Token token = take(text); token.kind != '\0' && sound(); token = take(text)) {
+    if (token.kind == '{') {
+      const std::string block = full(name);
+      end_statement();  // apt gives `A "1" { ... }` the value, too
+      blocks.push_back(block);
+    } else if (token.kind == '}') {
+      end_statement();  // apt accepts the last one of a block without its ';', too
+      if (!blocks.empty()) blocks.pop_back();
+    } else if (token.kind == ';') {
+      end_statement();
+    } else if (name.empty() && token.kind == 'w') {
+      name = lower_case(token.text);
+    } else if (name == kClear) {
+      options.push_back({std::string(kClear), full(lower_case(token.text)), source});
+    } else {
+      value = token.text;
+    }
+  }
+  return options;
 }
 
 Result<std::vector<AptOption>> apt_options(const Host& host) {
@@ -259,7 +230,7 @@ Result<void> finish_interrupted(Host& host, const std::map<std::string, std::str
 
 }  // namespace
 
-Command apt_get(std::vector<std::string> words) {
+Command apt_get(const std::vector<std::string>& words, const std::vector<std::string>& packages) {
   std::vector<std::string> argv = {"apt-get",
                                    "--yes",
                                    "--quiet",
@@ -269,6 +240,7 @@ Command apt_get(std::vector<std::string> words) {
                                    "-oDPkg::Options::=--force-confold",
                                    "-oDPkg::Use-Pty=0"};
   argv.insert(argv.end(), words.begin(), words.end());
+  argv.insert(argv.end(), packages.begin(), packages.end());
   return quietly(std::move(argv));
 }
 

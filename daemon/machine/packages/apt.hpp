@@ -41,8 +41,8 @@ inline constexpr std::string_view kUsr = "/usr/.";  ///< where packages install 
 inline constexpr const char* kAptAsRoot = "-oAPT::Sandbox::User=root";
 
 /// Makes an apt-get that asks nothing, restarts nothing beside what packages themselves do, and keeps configuration
-/// files.
-Command apt_get(std::vector<std::string> words);
+/// files. `packages` follow the `words`.
+Command apt_get(const std::vector<std::string>& words, const std::vector<std::string>& packages = {});
 
 /// Makes a dpkg with these properties.
 Command dpkg(std::vector<std::string> words);

@@ -38,11 +38,7 @@ std::string list_of_change(const Host& host, std::string_view list) {
   return kept == place ? std::string(list) : kept + kOwn;
 }
 
-Command bring_command(const Names& names) {
-  Command command = apt_get({"--no-install-recommends", "install"});
-  command.argv.insert(command.argv.end(), names.begin(), names.end());
-  return command;
-}
+Command bring_command(const Names& names) { return apt_get({"--no-install-recommends", "install"}, names); }
 
 /// Package that apt calls `name`, which leaves out the native architecture; null: dpkg does not know it.
 const DpkgPackage* find(const std::vector<DpkgPackage>& all, const std::string& name) {
@@ -157,9 +153,7 @@ Result<Names> those(const Host& host, const BroughtPackages& brought,
 }
 
 Command removal(const char* how, const Names& ids) {
-  Command command = apt_get({"--allow-change-held-packages", "--no-install-recommends", how});
-  command.argv.insert(command.argv.end(), ids.begin(), ids.end());
-  return command;
+  return apt_get({"--allow-change-held-packages", "--no-install-recommends", how}, ids);
 }
 
 /// Packages of `brought` that are to be removed.

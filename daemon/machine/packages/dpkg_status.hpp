@@ -30,15 +30,26 @@ struct Paragraph {
 /// no field, or reports a text that ends in the middle of a line.
 Result<std::vector<Paragraph>> parse_paragraphs(std::string_view text, std::initializer_list<std::string_view> wanted);
 
+/// `text` with a to z for A to Z: apt and dpkg do not distinguish them in names.
+std::string lower_case(std::string_view text);
+
 inline constexpr std::string_view kDpkgStatus = "/var/lib/dpkg/status";
 inline constexpr std::string_view kDpkgUpdates = "/var/lib/dpkg/updates";
 inline constexpr std::string_view kAptMarks = "/var/lib/apt/extended_states";
 
-/// One package in dpkg's records; the words of Status are dpkg's own.
-struct DpkgPackage {
+/// A package at a version.
+struct PackageVersion {
   std::string name;
   std::string architecture;
-  std::string version;   ///< empty if never unpacked
+  std::string version;  ///< empty if never unpacked
+
+  /// Returns "libcuda1:i386", or "nvidia-support" for all architectures; apt and dpkg accept both.
+  std::string id() const { return architecture.empty() || architecture == "all" ? name : name + ":" + architecture; }
+  bool operator==(const PackageVersion&) const = default;
+};
+
+/// One package in dpkg's records; the words of Status are dpkg's own.
+struct DpkgPackage : PackageVersion {
   std::string want;      ///< "install", "hold", "deinstall", "purge", "unknown"
   std::string flag;      ///< "ok", "reinstreq"
   std::string state;     ///< "installed", "unpacked", "half-configured", "config-files", ...
@@ -58,8 +69,6 @@ struct DpkgPackage {
   bool interrupted() const {
     return flag != "ok" || !(state == "installed" || state == "config-files" || state == "not-installed");
   }
-  /// Returns "libcuda1:i386", or "nvidia-support" for all architectures; apt and dpkg accept both.
-  std::string id() const { return architecture.empty() || architecture == "all" ? name : name + ":" + architecture; }
 };
 
 /// Parses the text of a status file. ErrorCode::invalid names the line that breaks the format or ends too early.

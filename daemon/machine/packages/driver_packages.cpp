@@ -9,114 +9,81 @@
 #include <map>
 #include <sstream>
 
+#include "base/list_of.hpp"
+
 namespace p2pd {
 namespace {
 
 using Role = DriverRole;
 
+struct Pattern {
+  Role role;
+  std::vector<const char*> globs;
+};
+
 // Packages from nvidia-graphics-drivers*, nvidia-open-gpu-kernel-modules, nvidia-support, glx-alternatives and the like
 // of Debian; nvidia-graphics-drivers-NNN and linux-restricted-modules of Ubuntu; the driver part of NVIDIA's
-// repositories.
-constexpr DriverPattern kDriver[] = {
-    {"nvidia-kernel-dkms", Role::modules},
-    {"nvidia-kernel-open-dkms", Role::modules},
-    {"nvidia-open", Role::modules},
-    {"nvidia-open-*", Role::modules},
-    {"nvidia-dkms-*", Role::modules},
-    {"linux-modules-nvidia-*", Role::modules},
-    {"nvidia-legacy-*-kernel-dkms", Role::modules},
-    {"nvidia-tesla-*kernel-dkms", Role::modules},
-    {"nvidia-driver", Role::libraries},
-    {"nvidia-driver-[!alp]*", Role::libraries},  // excludes -assistant, -local-repo-*, -pinning-*
-    {"nvidia-driver-libs*", Role::libraries},
-    {"nvidia-kernel-*", Role::libraries},
-    {"nvidia-headless-*", Role::libraries},
-    {"libcuda1*", Role::libraries},
-    {"libnvidia-ml1*", Role::libraries},
-    {"libnvidia-compute-*", Role::libraries},
-    {"libnvidia-gl-*", Role::libraries},
-    {"nvidia-compute-utils-*", Role::libraries},
-    {"cuda-drivers*", Role::libraries},
-    {"libnvidia-[!c]*[!v]", Role::companion},   // excludes libnvidia-container*, and headers such as libnvidia-ml-dev
-    {"libnvidia-[!c]*[!e]v", Role::companion},  // includes libnvidia-glvkspirv
-    {"libnvidia-c[!o]*[!v]", Role::companion},
-    {"libnvidia-com*[!v]", Role::companion},
-    {"libnvcuvid*", Role::companion},
-    {"libnvsd*[!v]", Role::companion},  // excludes libnvsdm-dev
-    {"libcudadebugger*", Role::companion},
-    {"libnvoptix*", Role::companion},
-    {"libgl*-nvidia*", Role::companion},
-    {"libegl*-nvidia*", Role::companion},
-    {"libopengl0-*nvidia", Role::companion},
-    {"nvidia-alternative*", Role::companion},
-    {"nvidia-cuda-mps", Role::companion},
-    {"nvidia-detect", Role::companion},
-    {"nvidia-egl-*", Role::companion},
-    {"nvidia-fabricmanager", Role::companion},
-    {"nvidia-fabricmanager-[!d]*", Role::companion},  // excludes -dev
-    {"nvidia-firmware-*", Role::companion},
-    {"nvidia-imex*", Role::companion},
-    {"nvidia-installer-cleanup", Role::companion},
-    {"nvidia-legacy-*", Role::companion},
-    {"nvidia-libopencl1*", Role::companion},
-    {"nvidia-modprobe*", Role::companion},
-    {"nvidia-opencl-common", Role::companion},
-    {"nvidia-opencl-icd*", Role::companion},
-    {"nvidia-persistenced*", Role::companion},
-    {"nvidia-powerd*", Role::companion},
-    {"nvidia-settings*", Role::companion},
-    {"nvidia-smi*", Role::companion},
-    {"nvidia-support", Role::companion},
-    {"nvidia-suspend-common", Role::companion},
-    {"nvidia-tesla-*", Role::companion},
-    {"nvidia-utils-*", Role::companion},
-    {"nvidia-vdpau-driver*", Role::companion},
-    {"nvidia-vulkan-*", Role::companion},
-    {"nvidia-xconfig*", Role::companion},
-    {"firmware-nvidia-*gsp*", Role::companion},
-    {"xserver-xorg-video-nvidia*", Role::companion},
-    {"linux-objects-nvidia-*", Role::companion},
-    {"linux-signatures-nvidia-*", Role::companion},
-    {"glx-alternative-*", Role::companion},
-    {"glx-diversions", Role::companion},
-    {"update-glx", Role::companion},
+// repositories. The first row with a fitting glob counts.
+const Pattern kDriver[] = {
+    {Role::modules,
+     list_of("nvidia-kernel-dkms", "nvidia-kernel-open-dkms", "nvidia-open", "nvidia-open-*", "nvidia-dkms-*",
+             "linux-modules-nvidia-*", "nvidia-legacy-*-kernel-dkms", "nvidia-tesla-*kernel-dkms")},
+    {Role::libraries,
+     list_of("nvidia-driver", "nvidia-driver-[!alp]*",  // excludes -assistant, -local-repo-*, -pinning-*
+             "nvidia-driver-libs*", "nvidia-kernel-*", "nvidia-headless-*", "libcuda1*", "libnvidia-ml1*",
+             "libnvidia-compute-*", "libnvidia-gl-*", "nvidia-compute-utils-*", "cuda-drivers*")},
+    {Role::companion,
+     list_of("libnvidia-[!c]*[!v]",   // excludes libnvidia-container*, and headers such as libnvidia-ml-dev
+             "libnvidia-[!c]*[!e]v",  // includes libnvidia-glvkspirv
+             "libnvidia-c[!o]*[!v]", "libnvidia-com*[!v]", "libnvcuvid*", "libnvsd*[!v]",  // excludes libnvsdm-dev
+             "libcudadebugger*", "libnvoptix*", "libgl*-nvidia*", "libegl*-nvidia*", "libopengl0-*nvidia",
+             "nvidia-alternative*", "nvidia-cuda-mps", "nvidia-detect", "nvidia-egl-*", "nvidia-fabricmanager",
+             "nvidia-fabricmanager-[!d]*",  // excludes -dev
+             "nvidia-firmware-*", "nvidia-imex*", "nvidia-installer-cleanup", "nvidia-legacy-*", "nvidia-libopencl1*",
+             "nvidia-modprobe*", "nvidia-opencl-common", "nvidia-opencl-icd*", "nvidia-persistenced*", "nvidia-powerd*",
+             "nvidia-settings*", "nvidia-smi*", "nvidia-support", "nvidia-suspend-common", "nvidia-tesla-*",
+             "nvidia-utils-*", "nvidia-vdpau-driver*", "nvidia-vulkan-*", "nvidia-xconfig*", "firmware-nvidia-*gsp*",
+             "xserver-xorg-video-nvidia*", "linux-objects-nvidia-*", "linux-signatures-nvidia-*", "glx-alternative-*",
+             "glx-diversions", "update-glx")},
 };
 
 struct Spared {
-  std::string_view glob;
   std::string_view why;
+  std::vector<const char*> globs;
 };
-constexpr Spared kSpared[] = {
-    {"cuda-toolkit*", "the CUDA toolkit works with the driver of a runfile"},
-    {"cuda-compat-*", "part of the CUDA toolkit"},
-    {"nvidia-cuda-*", "the CUDA toolkit of the distribution"},
-    {"nvidia-profiler", "part of the CUDA toolkit"},
-    {"nvidia-visual-profiler", "part of the CUDA toolkit"},
-    {"nvidia-opencl-dev", "for compiling"},
-    {"nsight-*", "a tool of the CUDA toolkit"},
-    {"libcudnn*", "cuDNN works with the driver of a runfile"},
-    {"cudnn*", "cuDNN works with the driver of a runfile"},
-    {"libnccl*", "NCCL works with the driver of a runfile"},
-    {"libnvidia-container*", "containers take the libraries of whichever driver is installed"},
-    {"nvidia-container-*", "containers take the libraries of whichever driver is installed"},
-    {"nvidia-docker*", "containers take the libraries of whichever driver is installed"},
-    {"nvidia-fs*", "GPUDirect Storage: its module is built against a driver and wants to be built anew for another"},
-    {"nvidia-gds*", "GPUDirect Storage"},
-    {"nvidia-peer-memory*", "a module of its own, for RDMA"},
-    {"nvidia-prime*", "chooses between GPUs, and needs no package of a driver"},
-    {"nvidia-vaapi-driver", "works with the driver of a runfile"},
-    {"nvidia-driver-assistant", "tells which driver fits, and brings none"},
-    {"nvidia-driver-local-repo-*", "an archive of packages, none of which it installs"},
-    {"nvidia-driver-pinning-*", "tells apt which versions it may install, and brings none"},
-    {"firmware-nvidia-graphics", "firmware for nouveau"},
-    {"dkms", "builds the modules of the new driver"},
-    {"linux-image-*", "a kernel"},
-    {"linux-headers-*", "the headers of a kernel"},
-    {"linux-modules-*", "a kernel"},
+const Spared kSpared[] = {
+    {"the CUDA toolkit works with the driver of a runfile", list_of("cuda-toolkit*")},
+    {"part of the CUDA toolkit", list_of("cuda-compat-*", "nvidia-profiler", "nvidia-visual-profiler")},
+    {"the CUDA toolkit of the distribution", list_of("nvidia-cuda-*")},
+    {"for compiling", list_of("nvidia-opencl-dev")},
+    {"a tool of the CUDA toolkit", list_of("nsight-*")},
+    {"cuDNN works with the driver of a runfile", list_of("libcudnn*", "cudnn*")},
+    {"NCCL works with the driver of a runfile", list_of("libnccl*")},
+    {"containers take the libraries of whichever driver is installed",
+     list_of("libnvidia-container*", "nvidia-container-*", "nvidia-docker*")},
+    {"GPUDirect Storage: its module is built against a driver and wants to be built anew for another",
+     list_of("nvidia-fs*")},
+    {"GPUDirect Storage", list_of("nvidia-gds*")},
+    {"a module of its own, for RDMA", list_of("nvidia-peer-memory*")},
+    {"chooses between GPUs, and needs no package of a driver", list_of("nvidia-prime*")},
+    {"works with the driver of a runfile", list_of("nvidia-vaapi-driver")},
+    {"tells which driver fits, and brings none", list_of("nvidia-driver-assistant")},
+    {"an archive of packages, none of which it installs", list_of("nvidia-driver-local-repo-*")},
+    {"tells apt which versions it may install, and brings none", list_of("nvidia-driver-pinning-*")},
+    {"firmware for nouveau", list_of("firmware-nvidia-graphics")},
+    {"builds the modules of the new driver", list_of("dkms")},
+    {"a kernel", list_of("linux-image-*", "linux-modules-*")},
+    {"the headers of a kernel", list_of("linux-headers-*")},
 };
 
-/// Matches a glob. The globs are literals: data() of each ends with a zero.
-bool fits(std::string_view glob, const std::string& name) { return ::fnmatch(glob.data(), name.c_str(), 0) == 0; }
+/// First row of a table with a glob that fits; null: none.
+template <class Row, std::size_t count>
+const Row* row_of(const Row (&table)[count], std::string_view name) {
+  const auto* const row = std::ranges::find_if(table, [text = std::string(name)](const Row& one) {
+    return std::ranges::any_of(one.globs, [&](const char* glob) { return ::fnmatch(glob, text.c_str(), 0) == 0; });
+  });
+  return row == std::end(table) ? nullptr : row;
+}
 
 /// Names in "a (>= 1) | b:any, c": groups of alternatives.
 std::vector<std::vector<std::string>> relations(const std::string& text) {
@@ -255,28 +222,25 @@ class Selection {
 
 }  // namespace
 
-std::span<const DriverPattern> driver_patterns() { return kDriver; }
+std::vector<std::string_view> driver_globs() {
+  std::vector<std::string_view> globs;
+  for (const Pattern& row : kDriver) globs.insert(globs.end(), row.globs.begin(), row.globs.end());
+  return globs;
+}
 
 DriverRole driver_role(std::string_view name) {
-  const auto* row = std::ranges::find_if(
-      kDriver, [text = std::string(name)](const DriverPattern& pattern) { return fits(pattern.glob, text); });
-  return row == std::end(kDriver) ? Role::none : row->role;
+  const Pattern* const row = row_of(kDriver, name);
+  return row == nullptr ? Role::none : row->role;
 }
 
 std::string_view spared_because(std::string_view name) {
-  if (driver_role(name) != Role::none) return {};
-  const auto* row =
-      std::ranges::find_if(kSpared, [text = std::string(name)](const Spared& one) { return fits(one.glob, text); });
-  return row == std::end(kSpared) ? std::string_view() : row->why;
+  const Spared* const row = driver_role(name) == Role::none ? row_of(kSpared, name) : nullptr;
+  return row == nullptr ? std::string_view() : row->why;
 }
 
 std::string_view to_string(DriverPackages::Because because) {
-  switch (because) {
-    case DriverPackages::Because::driver: return "driver";
-    case DriverPackages::Because::needs_it: return "needs it";
-    case DriverPackages::Because::came_with_it: return "came with it";
-  }
-  return "";
+  constexpr std::string_view kNames[] = {"driver", "needs it", "came with it"};
+  return kNames[static_cast<std::size_t>(because)];
 }
 
 std::vector<std::string> DriverPackages::ids() const {

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <set>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,13 +19,9 @@ enum class DriverRole {
   companion,  ///< accompanies a driver: firmware, tools, alternatives, diversions
 };
 
-/// A row of the one table of driver packages: a glob(7) of package names, of Debian 12, Ubuntu 22.04 and 24.04 and
-/// NVIDIA's repositories. No row fits a spared package, so that apt can be given the globs as they are.
-struct DriverPattern {
-  std::string_view glob;
-  DriverRole role;
-};
-std::span<const DriverPattern> driver_patterns();
+/// Names of driver packages of Debian 12, Ubuntu 22.04 and 24.04 and NVIDIA's repositories, as globs of glob(7). None
+/// fits a spared package, so that apt can be given them as they are.
+std::vector<std::string_view> driver_globs();
 
 DriverRole driver_role(std::string_view name);
 

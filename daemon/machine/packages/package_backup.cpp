@@ -15,12 +15,15 @@
 #include "base/log.hpp"
 #include "machine/boot/package_locks.hpp"
 #include "machine/catalogue/staging.hpp"
+#include "machine/modules/dkms.hpp"
 #include "machine/modules/initramfs.hpp"
-#include "machine/modules/torn_dkms.hpp"
 #include "machine/packages/apt.hpp"
-#include "machine/packages/staged_debs.hpp"
 
 namespace p2pd {
+
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(StagedDeb, name, architecture, version, deb, sha256, from, automatic, held)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(PackageBackup, packages, kept, absent, units, alternatives, modules)
+
 namespace {
 
 using Json = nlohmann::json;
@@ -31,20 +34,6 @@ constexpr std::string_view kAlternatives = "/var/lib/dpkg/alternatives";
 constexpr std::string_view kUnits = "lib/systemd/system/";
 constexpr std::string_view kUnitPlaces[] = {"/etc/systemd/system", "/var/lib/systemd/deb-systemd-helper-enabled",
                                             "/var/lib/systemd/deb-systemd-helper-masked"};
-
-PackageBackup from_json(const Json& json) {
-  PackageBackup way;
-  for (const Json& row : json.at("packages"))
-    way.packages.push_back({row.at("name"), row.at("architecture"), row.at("version"), row.at("deb"), row.at("sha256"),
-                            row.at("from"), row.at("automatic"), row.at("held")});
-  for (const auto& [name, list] : {std::pair{"kept", &way.kept},
-                                   {"absent", &way.absent},
-                                   {"units", &way.units},
-                                   {"alternatives", &way.alternatives},
-                                   {"modules", &way.modules}})
-    json.at(name).get_to(*list);
-  return way;
-}
 
 /// Paths that dpkg has on record for one of the packages.
 Result<std::set<std::string>> paths_of(const Host& host, const std::vector<std::string>& ids) {
@@ -122,10 +111,9 @@ Result<void> mark(Host& host, const PackageBackup& way) {
   Command choose{{"update-alternatives", "--set-selections"}, {}, {}, kDeadline};
   choose.input = fmt::format("{}\n", fmt::join(way.alternatives, "\n"));
   if (!way.alternatives.empty()) TRY(host.run(choose));
-  for (const auto& [verb, flag] :
-       {std::pair{"auto", &PackageBackup::Package::automatic}, {"hold", &PackageBackup::Package::held}}) {
+  for (const auto& [verb, flag] : {std::pair{"auto", &StagedDeb::automatic}, {"hold", &StagedDeb::held}}) {
     Command marks{{"apt-mark", verb}, {}, {}, kDeadline};
-    for (const PackageBackup::Package& package : way.packages)
+    for (const StagedDeb& package : way.packages)
       if (package.*flag) marks.argv.push_back(package.id());
     if (marks.argv.size() > 2) TRY(host.run(marks));
   }
@@ -133,7 +121,7 @@ Result<void> mark(Host& host, const PackageBackup& way) {
 }
 
 /// Package of dpkg's that `wanted` is now, at any version; null: dpkg does not know it.
-const DpkgPackage* find(const std::vector<DpkgPackage>& all, const PackageBackup::Package& wanted) {
+const DpkgPackage* find(const std::vector<DpkgPackage>& all, const StagedDeb& wanted) {
   const auto found = std::ranges::find_if(all, [&](const DpkgPackage& one) {
     return one.name == wanted.name &&
            (one.architecture == wanted.architecture || one.architecture == "all" || wanted.architecture == "all");
@@ -151,7 +139,7 @@ bool is_of(const std::vector<std::string>& units, std::string_view name) {
 Result<std::vector<std::string>> added_since(const PackageBackup& way, const Host& host) {
   std::vector<std::string> ids = TRY(driver_packages(host)).ids();
   std::erase_if(ids, [&](const std::string& id) {
-    return std::ranges::any_of(way.packages, [&](const PackageBackup::Package& package) { return package.id() == id; });
+    return std::ranges::any_of(way.packages, [&](const StagedDeb& package) { return package.id() == id; });
   });
   return ids;
 }
@@ -160,7 +148,7 @@ Result<std::vector<std::string>> added_since(const PackageBackup& way, const Hos
 Result<PackageBackup> read_from(const Host& host, const std::string& directory) {
   const std::string manifest = directory + "/manifest.json", text = TRY(host.files().read(manifest));
   try {
-    PackageBackup way = from_json(parse_json(text));
+    auto way = parse_json(text).get<PackageBackup>();
     way.directory = directory;
     return way;
   } catch (const Json::exception& error) {
@@ -185,7 +173,7 @@ std::string directory_for_undo(const Host& host) {
 }
 
 /// Checks that the .deb is there as it was staged.
-bool is_whole(const Host& host, const PackageBackup& way, const PackageBackup::Package& package) {
+bool is_whole(const Host& host, const PackageBackup& way, const StagedDeb& package) {
   return sha256_of_file(host, way.path(package)).value_or("") == package.sha256;
 }
 
@@ -199,7 +187,7 @@ Result<void> check_kept(const Host& host, const PackageBackup& way) {
   return {};
 }
 
-Failure lost(const Host& host, const PackageBackup& way, const PackageBackup::Package& one) {
+Failure lost(const Host& host, const PackageBackup& way, const StagedDeb& one) {
   const std::string path = way.path(one);
   const char* state = host.files().exists(path) ? "damaged" : "missing";
   const char* why =
@@ -212,18 +200,11 @@ Failure lost(const Host& host, const PackageBackup& way, const PackageBackup::Pa
 
 /// Makes sure that each .deb is there as it was staged; others are fetched again.
 Result<void> restore_debs(Host& host, const PackageBackup& way) {
-  std::vector<LostDeb> wanted;
-  for (const PackageBackup::Package& one : way.packages) {
-    if (is_whole(host, way, one)) continue;
-    DpkgPackage package;
-    package.name = one.name;
-    package.architecture = one.architecture;
-    package.version = one.version;
-    wanted.push_back({std::move(package), one.sha256});
-  }
+  std::vector<StagedDeb> wanted = way.packages;
+  std::erase_if(wanted, [&](const StagedDeb& one) { return is_whole(host, way, one); });
   if (wanted.empty()) return {};
   TRY(fetch_again(host, wanted, way.directory + "/debs"));
-  for (const PackageBackup::Package& one : way.packages)
+  for (const StagedDeb& one : way.packages)
     if (!is_whole(host, way, one)) return lost(host, way, one);
   return {};
 }
@@ -233,7 +214,7 @@ Result<void> restore_debs(Host& host, const PackageBackup& way) {
 Result<void> leave_out_others(const Host& host, PackageBackup& way) {
   const std::vector<DpkgPackage> all = TRY(dpkg_packages(host));
   std::vector<std::string> others;
-  std::erase_if(way.packages, [&](const PackageBackup::Package& one) {
+  std::erase_if(way.packages, [&](const StagedDeb& one) {
     const DpkgPackage* now = find(all, one);
     if (now == nullptr || !now->installed() || now->interrupted() || now->version == one.version) return false;
     others.push_back(now->id());
@@ -276,7 +257,7 @@ Result<std::optional<Return>> remaining(const Host& host, bool only_these) {
   if (!only_these) TRY(leave_out_others(host, left.way));
   const std::vector<DpkgPackage> all = TRY(dpkg_packages(host));
   left.missing = left.way;
-  std::erase_if(left.missing.packages, [&](const PackageBackup::Package& one) {
+  std::erase_if(left.missing.packages, [&](const StagedDeb& one) {
     const DpkgPackage* now = find(all, one);
     return now != nullptr && now->installed() && !now->interrupted() && now->version == one.version;
   });
@@ -298,10 +279,10 @@ Command changing(const Return& left) {
 /// Checks that there is room for the packages, and for an initramfs that their scripts regenerate.
 Result<void> need_room_for(const Host& host, const PackageBackup& missing, std::uint64_t freed_bytes) {
   std::uint64_t bytes = 0;
-  for (const PackageBackup::Package& one : missing.packages)
+  for (const StagedDeb& one : missing.packages)
     bytes += number(TRY(host.output_of({{"dpkg-deb", "--field", missing.path(one), "Installed-Size"}, {}, {}}))) << 10;
   if (bytes > freed_bytes) TRY(need_room(host, kUsr, bytes - freed_bytes));
-  const bool any = std::ranges::any_of(missing.packages, [](const PackageBackup::Package& one) {
+  const bool any = std::ranges::any_of(missing.packages, [](const StagedDeb& one) {
     return driver_role(one.name) == DriverRole::modules || driver_role(one.name) == DriverRole::companion;
   });
   const auto images = initramfs_images(host);
@@ -335,36 +316,14 @@ Result<std::optional<Return>> prepared(Host& host, bool only_these, std::uint64_
 
 }  // namespace
 
-std::string PackageBackup::Package::id() const { return architecture == "all" ? name : name + ":" + architecture; }
-
 std::map<std::string, std::string> PackageBackup::archives() const {
   std::map<std::string, std::string> found;
-  for (const Package& package : packages) found[package.id()] = path(package);
+  for (const StagedDeb& package : packages) found[package.id()] = path(package);
   return found;
 }
 
-const PackageBackup::Package* PackageBackup::find(const DpkgPackage& package) const {
-  const auto found = std::ranges::find_if(packages, [&](const Package& one) {
-    return one.name == package.name && one.architecture == package.architecture && one.version == package.version;
-  });
-  return found == packages.end() ? nullptr : &*found;
-}
-
 std::string to_json_text(const PackageBackup& way) {
-  Json packages = Json::array();
-  for (const PackageBackup::Package& one : way.packages)
-    packages.push_back({{"name", one.name},
-                        {"architecture", one.architecture},
-                        {"version", one.version},
-                        {"deb", one.deb},
-                        {"sha256", one.sha256},
-                        {"from", one.from},
-                        {"automatic", one.automatic},
-                        {"held", one.held}});
-  const Json all = {
-      {"packages", std::move(packages)},  {"kept", way.kept},      {"absent", way.absent}, {"units", way.units},
-      {"alternatives", way.alternatives}, {"modules", way.modules}};
-  return all.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
+  return Json(way).dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 Result<PackageBackup> read_package_backup(const Host& host) {
@@ -377,10 +336,10 @@ Result<PackageBackup> complete_package_backup(const Host& host, const DriverPack
     return fail(ErrorCode::not_found, "none of them is staged", "The fix way-back stages them.");
   if (!way) return way;
   for (const DriverPackages::Purged& one : list.purged)
-    if (way->find(one.package) == nullptr)
+    if (std::ranges::none_of(way->packages, [&](const StagedDeb& staged) { return staged == one.package; }))
       return fail(ErrorCode::not_found, fmt::format("{} {} is not staged", one.package.id(), one.package.version),
                   "The fix way-back stages it.");
-  for (const PackageBackup::Package& package : way->packages)
+  for (const StagedDeb& package : way->packages)
     if (!is_whole(host, *way, package))
       return fail(ErrorCode::invalid,
                   fmt::format("the package backup of {}: {} is not what was staged", package.id(), way->path(package)),
@@ -394,7 +353,7 @@ Command install_from(const PackageBackup& way) {
       apt_get({kAptAsRoot, "-oDir::Etc::SourceList=/dev/null", "-oDir::Etc::SourceParts=/dev/null",
                "-oDir::Etc::Preferences=/dev/null", "-oDir::Etc::PreferencesParts=/dev/null", "--no-install-recommends",
                "--no-remove", "--allow-downgrades", "--allow-change-held-packages", "install"});
-  for (const PackageBackup::Package& package : way.packages) command.argv.push_back(way.path(package));
+  for (const StagedDeb& package : way.packages) command.argv.push_back(way.path(package));
   return command;
 }
 

@@ -9,6 +9,7 @@
 
 #include "base/host.hpp"
 #include "machine/packages/driver_packages.hpp"
+#include "machine/packages/staged_debs.hpp"
 
 namespace p2pd {
 
@@ -22,29 +23,17 @@ struct PackageBackup {
   /// Directory that has, by run, the backup of the run before: undo of the fix way-back moves it to kPath.
   static constexpr std::string_view kBefore = "/var/lib/p2pd/way-back-before";
 
-  struct Package {
-    std::string name;
-    std::string architecture;
-    std::string version;
-    std::string deb;     ///< file name in `directory`/debs
-    std::string sha256;  ///< sum of the .deb
-    std::string from;    ///< "cache", "archive" or "rebuilt" from the installed files
-    bool automatic = false;
-    bool held = false;
-    std::string id() const;  ///< same as DpkgPackage::id()
-  };
   std::string directory{kPath};
-  std::vector<Package> packages;
+  std::vector<StagedDeb> packages;  ///< in `directory`/debs
   std::vector<std::string> kept;    ///< paths whose files are below `directory`/kept: configuration, links to units
   std::vector<std::string> absent;  ///< configuration files that the administrator had removed
   std::vector<std::string> units;   ///< unit files of the packages: links to them that are not kept are removed
   std::vector<std::string> alternatives;  ///< "NAME MODE PATH", input of update-alternatives --set-selections
   std::vector<std::string> modules;       ///< modules that DKMS built of them: "nvidia-current-uvm"
 
-  std::string path(const Package& package) const { return directory + "/debs/" + package.deb; }
+  std::string path(const StagedDeb& package) const { return directory + "/debs/" + package.deb; }
   /// Paths of the .deb files by package id.
   std::map<std::string, std::string> archives() const;
-  const Package* find(const DpkgPackage& package) const;
 };
 
 std::string to_json_text(const PackageBackup& way);

@@ -5,7 +5,9 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <functional>
 #include <map>
+#include <set>
 #include <sstream>
 
 #include "base/log.hpp"
@@ -25,35 +27,38 @@ constexpr const char* kMembers[] = {"preinst",  "postinst", "prerm",   "postrm",
                                     "triggers", "shlibs",   "symbols", "templates"};
 
 /// Name of a file in apt's cache, "libpci3_1%3a3.9.0-4_amd64.deb".
-std::string cached_name(const DpkgPackage& package) {
+std::string cached_name(const PackageVersion& package) {
   std::string version = package.version;
   for (std::size_t at = 0; (at = version.find(':', at)) != std::string::npos;) version.replace(at, 1, "%3a");
   return fmt::format("{}_{}_{}.deb", package.name, version, package.architecture);
 }
 
-std::string info_of(const Host& host, const DpkgPackage& package, std::string_view member) {
+std::string info_of(const Host& host, const PackageVersion& package, std::string_view member) {
   const std::string qualified = fmt::format("{}/{}:{}.{}", kInfo, package.name, package.architecture, member);
   return host.files().exists(qualified) ? qualified : fmt::format("{}/{}.{}", kInfo, package.name, member);
 }
 
-/// SHA-256 of the .deb files by package id, if apt's lists have the installed versions.
-Result<std::map<std::string, std::string>> listed_sums(const Host& host, const std::vector<DpkgPackage>& packages) {
+using Packages = std::vector<PackageVersion>;
+using Sums = std::map<std::string, std::string>;  // SHA-256 by package id
+
+/// SHA-256 of the .deb files whose versions apt's lists have.
+Result<Sums> listed_sums(const Host& host, const Packages& packages) {
   Command show{{"apt-cache", "show"}, {}, {}, kDownloadDeadline};
-  for (const DpkgPackage& package : packages) show.argv.push_back(package.id() + "=" + package.version);
+  for (const PackageVersion& package : packages) show.argv.push_back(package.id() + "=" + package.version);
   const CommandResult shown =
       TRY(host.run_readonly(show));  // the status reports an unknown package; others are printed anyway
-  std::map<std::string, std::string> sums;
+  Sums sums;
   for (const Paragraph& one :
-       TRY_IN("apt-cache show", parse_paragraphs(shown.output, {"package", "version", "architecture", "sha256"})))
-    for (const DpkgPackage& package : packages)
-      if (one.value("package") == package.name && one.value("version") == package.version &&
-          one.value("architecture") == package.architecture && !one.value("sha256").empty())
-        sums[package.id()] = one.value("sha256");
+       TRY_IN("apt-cache show", parse_paragraphs(shown.output, {"package", "version", "architecture", "sha256"}))) {
+    const PackageVersion listed{one.value("package"), one.value("architecture"), one.value("version")};
+    if (std::ranges::count(packages, listed) != 0 && !one.value("sha256").empty())
+      sums[listed.id()] = one.value("sha256");
+  }
   return sums;
 }
 
 /// Checks that the .deb is the installed package: by its sum, or else by dpkg's sums of its files.
-bool is_exact(const Host& host, const DpkgPackage& package, const std::string& deb, const std::string& sha256) {
+bool is_exact(const Host& host, const PackageVersion& package, const std::string& deb, const std::string& sha256) {
   if (!host.files().exists(deb)) return false;
   if (!sha256.empty()) return sha256_of_file(host, deb).value_or("") == sha256;
   const auto about = host.output_of({{"dpkg-deb", "--field", deb, "Package", "Version", "Architecture"}, {}, {}});
@@ -137,9 +142,8 @@ Result<void> download(Host& host, const std::vector<std::string>& wanted, const 
   TRY(host.remove_tree(kDownloads));
   TRY(host.make_directory(kDownloads));
   TRY(host.run({{"chown", "_apt", std::string(kDownloads)}}));
-  Command get = apt_get({"download"});
+  Command get = apt_get({"download"}, wanted);
   get.argv.insert(get.argv.begin(), {"env", fmt::format("--chdir={}", kDownloads)});
-  get.argv.insert(get.argv.end(), wanted.begin(), wanted.end());
   get.deadline = kDownloadDeadline;
   log::info("downloading {} packages: {}", wanted.size(), fmt::join(wanted, " "));
   const auto got = host.run(get);
@@ -152,6 +156,26 @@ Result<void> download(Host& host, const std::vector<std::string>& wanted, const 
   copy.argv.push_back(directory);
   if (any) TRY(host.run(copy));
   return host.remove_tree(kDownloads);
+}
+
+/// Copies the .deb of each package from apt's cache if `is_good`, or else downloads it if its sum is `listed`. Returns
+/// the ids of those from the cache.
+Result<std::set<std::string>> collect(
+    Host& host, const Packages& packages, const Sums& listed, const std::string& directory,
+    const std::function<bool(const PackageVersion&, const std::string& deb)>& is_good) {
+  std::set<std::string> cached;
+  std::vector<std::string> wanted;
+  for (const PackageVersion& package : packages) {
+    const std::string file = fmt::format("{}/{}", kArchives, cached_name(package));
+    if (is_good(package, file)) {
+      TRY(host.run({{"cp", "--reflink=auto", file, directory}, {}, {}, kDownloadDeadline}));
+      cached.insert(package.id());
+    } else if (listed.contains(package.id())) {
+      wanted.push_back(package.id() + "=" + package.version);
+    }
+  }
+  TRY(download(host, wanted, directory));
+  return cached;
 }
 
 }  // namespace
@@ -179,61 +203,49 @@ std::string diverted(std::string_view diversions, const std::string& path, const
   return path;
 }
 
-Result<void> fetch_again(Host& host, const std::vector<LostDeb>& lost, const std::string& directory) {
-  std::vector<DpkgPackage> packages;
-  for (const LostDeb& one : lost) packages.push_back(one.package);
-  const auto listed = TRY(listed_sums(host, packages));
+Result<void> fetch_again(Host& host, const std::vector<StagedDeb>& lost, const std::string& directory) {
+  const Packages packages(lost.begin(), lost.end());
+  Sums sums;
+  for (const StagedDeb& one : lost) sums[one.id()] = one.sha256;
+  Sums listed = TRY(listed_sums(host, packages));
+  std::erase_if(listed, [&](const auto& row) { return sums.at(row.first) != row.second; });
   const std::string scratch = unfinished(directory);
   TRY(host.remove_tree(scratch));
   TRY(host.make_directory(directory));
   TRY(host.make_directory(scratch));
-  const auto is_at = [&](const std::string& place, const LostDeb& one) {
-    return sha256_of_file(host, place + "/" + cached_name(one.package)).value_or("") == one.sha256;
+  const auto is_whole = [&](const PackageVersion& package, const std::string& deb) {
+    return sha256_of_file(host, deb).value_or("") == sums.at(package.id());
   };
-  std::vector<std::string> wanted;
-  for (const LostDeb& one : lost) {
-    const std::string id = one.package.id(), cache(kArchives);
-    const auto sum = listed.find(id);
-    if (is_at(cache, one))
-      TRY(host.run(
-          {{"cp", "--reflink=auto", cache + "/" + cached_name(one.package), scratch}, {}, {}, kDownloadDeadline}));
-    else if (sum != listed.end() && sum->second == one.sha256)
-      wanted.push_back(id + "=" + one.package.version);
-  }
-  TRY(download(host, wanted, scratch));
-  for (const LostDeb& one : lost)
-    if (const std::string name = "/" + cached_name(one.package); is_at(scratch, one))
+  TRY(collect(host, packages, listed, scratch, is_whole));
+  for (const PackageVersion& package : packages)
+    if (const std::string name = "/" + cached_name(package); is_whole(package, scratch + name))
       TRY(host.move(scratch + name, directory + name));
   return host.remove_tree(scratch);
 }
 
-Result<std::vector<StagedDeb>> stage_debs(Host& host, const std::vector<DpkgPackage>& packages,
-                                          const std::string& directory) {
+Result<std::vector<StagedDeb>> stage_debs(Host& host, const DriverPackages& list, const std::string& directory) {
+  Packages packages;
+  for (const DriverPackages::Purged& one : list.purged) packages.push_back(one.package);
   TRY(host.make_directory(directory));
-  auto sums = TRY(listed_sums(host, packages));
-  std::map<std::string, std::string> from;  // sources by package id
-  std::vector<std::string> wanted;
-  for (const DpkgPackage& package : packages) {
-    const std::string cached = fmt::format("{}/{}", kArchives, cached_name(package));
-    if (is_exact(host, package, cached, sums[package.id()])) {
-      TRY(host.run({{"cp", "--reflink=auto", cached, directory}, {}, {}, kDownloadDeadline}));
-      from[package.id()] = "cache";
-    } else if (!sums[package.id()].empty()) {
-      wanted.push_back(package.id() + "=" + package.version);
-    }
-  }
-  TRY(download(host, wanted, directory));
+  Sums sums = TRY(listed_sums(host, packages));
+  const auto is_good = [&](const PackageVersion& package, const std::string& deb) {
+    const auto sum = sums.find(package.id());
+    return is_exact(host, package, deb, sum == sums.end() ? "" : sum->second);
+  };
+  const std::set<std::string> cached = TRY(collect(host, packages, sums, directory, is_good));
   std::vector<StagedDeb> staged;
-  for (const DpkgPackage& package : packages) {
-    const std::string deb = directory + "/" + cached_name(package), sum = sums[package.id()];
-    std::string& origin = from[package.id()];
-    if (origin.empty() && !sum.empty() && is_exact(host, package, deb, sum)) origin = "archive";
-    if (origin.empty()) {
+  for (const auto& [package, because, need, automatic] : list.purged) {
+    StagedDeb one{package, cached_name(package), {}, "archive", automatic, package.held()};
+    const std::string deb = directory + "/" + one.deb;
+    if (cached.contains(one.id())) {
+      one.from = "cache";
+    } else if (!sums.contains(one.id()) || !is_good(one, deb)) {
       TRY(host.remove_tree(deb));
-      TRY_IN(package.id() + " can neither be fetched nor built again", rebuild(host, package, deb));
-      origin = "rebuilt";
+      TRY_IN(one.id() + " can neither be fetched nor built again", rebuild(host, package, deb));
+      one.from = "rebuilt";
     }
-    staged.push_back({cached_name(package), origin});
+    one.sha256 = TRY(sha256_of_file(host, deb));
+    staged.push_back(std::move(one));
   }
   return staged;
 }

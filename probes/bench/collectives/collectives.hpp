@@ -11,7 +11,7 @@
 
 #include "base/command.hpp"
 #include "base/result.hpp"
-#include "probes/bench/measurement.hpp"
+#include "machine/hardware/measurement.hpp"
 
 namespace p2pd::bench {
 
@@ -19,22 +19,11 @@ namespace p2pd::bench {
 constexpr std::string_view kAllReduce = "all_reduce";
 constexpr std::string_view kAllToAll = "alltoall";
 
-/// Settings of NCCL for one process, which keeps them until it exits.
-struct CollectivePlan {
-  std::string library;  ///< path of libnccl
-  bool p2p = true;      ///< false: NCCL_P2P_DISABLE=1
-  /// Bytes per rank of all-reduce; all-to-all runs the largest size. If memory is short the sizes shrink.
-  std::vector<std::uint64_t> sizes_bytes = {64ULL << 10, 8ULL << 20, 128ULL << 20};
-  int repetitions = 7;
-};
+/// Bytes per rank of all-reduce; all-to-all runs the largest size. If memory is short the sizes shrink.
+constexpr std::uint64_t kCollectiveBytes[] = {64ULL << 10, 8ULL << 20, 128ULL << 20};
 
-/// Measures in this process, which must not have loaded NCCL yet: sets NCCL's environment, takes every visible GPU.
-/// If the library does not load, or with one GPU, sets Collectives::not_run; a later failure is an Error with NCCL's
-/// last warning.
-Result<Collectives> run_collectives(const CollectivePlan& plan);
-
-/// `p2p-bench --collective-worker on|off --nccl PATH`: prints the result of run_collectives() as JSON, the last line of
-/// standard output, or its Error on standard error. Returns the exit status.
+/// `p2p-bench --collective-worker on|off --nccl PATH`: measures on every visible GPU, with P2P or without, and prints
+/// the Collectives as JSON, the last line of standard output, or the Error on standard error. Returns the exit status.
 int collective_worker(std::string_view p2p, const std::string& library);
 
 /// Both runs of NCCL, without P2P and with it.

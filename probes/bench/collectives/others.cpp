@@ -8,6 +8,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <charconv>
 #include <filesystem>
 #include <sstream>
 
@@ -30,13 +31,9 @@ std::vector<std::string> words_of(const std::string& line) {
 }
 
 std::optional<double> number(const std::string& word) {
-  std::size_t end = 0;
-  try {
-    const double value = std::stod(word, &end);
-    return end == word.size() ? std::optional(value) : std::nullopt;
-  } catch (const std::exception&) {
-    return std::nullopt;
-  }
+  double value = 0;
+  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
+  return error == std::errc() && end == word.data() + word.size() ? std::optional(value) : std::nullopt;
 }
 
 /// Matrix below the first line that begins with `heading`: a line of columns, then rows "0 1.5 2.5". `to_row`: a row
@@ -86,7 +83,7 @@ std::string known_or(std::string_view output, std::string_view otherwise) {
 
 std::uint64_t largest_bytes(const Measurement& run) {
   const Collective* own = run.collectives ? largest_all_reduce(*run.collectives, true) : nullptr;
-  return own != nullptr ? own->bytes : CollectivePlan{}.sizes_bytes.back();
+  return own != nullptr ? own->bytes : *std::rbegin(kCollectiveBytes);
 }
 
 std::vector<std::string> arguments(const std::string& name, const Measurement& run) {

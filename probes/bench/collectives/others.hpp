@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/command.hpp"
-#include "probes/bench/measurement.hpp"
+#include "machine/hardware/measurement.hpp"
 
 namespace p2pd::bench {
 

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <string_view>
+#include <utility>
 
 #include "base/result.hpp"
 #include "probes/bench/device/cuda.hpp"
@@ -29,6 +31,24 @@ class Driver {
  private:
   cuda::Functions functions_;
   std::shared_ptr<std::atomic<bool>> faulted_ = std::make_shared<std::atomic<bool>>(false);
+};
+
+/// Frees something of the driver with the object, which can be moved.
+class Cleanup {
+ public:
+  Cleanup() = default;
+  explicit Cleanup(std::function<void()> free) : free_(std::move(free)) {}
+  Cleanup(Cleanup&& other) noexcept : free_(std::exchange(other.free_, nullptr)) {}
+  Cleanup& operator=(Cleanup&& other) noexcept {
+    std::swap(free_, other.free_);
+    return *this;
+  }
+  ~Cleanup() {
+    if (free_) free_();
+  }
+
+ private:
+  std::function<void()> free_;
 };
 
 }  // namespace p2pd::bench

@@ -91,6 +91,18 @@ Result<void> OpenGpu::launch_raw(Kernel kernel, Shape shape, CUstream stream, vo
                         fmt::format("kernel {}", kNames[number]));
 }
 
+Result<void> OpenGpu::set(CUdeviceptr to, u64 bytes, u64 word) const {
+  TRY(use());
+  CU(*driver_, cuMemsetD32Async(to, static_cast<u32>(word), bytes / 4, stream_));
+  return {};
+}
+
+Result<u32> OpenGpu::verify(CUdeviceptr address, const Slots& slots, u64 key, u64 poison, Load how) {
+  const u32 place = TRY(new_seen());
+  TRY(launch(Kernel::verify, wide(slots.count), stream_, address, slots, key, poison, u32{how}, seen_at(place)));
+  return place;
+}
+
 Result<void> OpenGpu::wait_for(CUstream first, const OpenGpu& other, CUstream second) {
   TRY(other.use());
   CU(*driver_, cuEventRecord(other.order_, second));
@@ -126,8 +138,7 @@ Result<std::uint8_t*> OpenGpu::host_bytes(u64 bytes) {
 }
 
 Result<void> OpenGpu::forget() {
-  TRY(use());
-  CU(*driver_, cuMemsetD32Async(seen_at(0), 0, seen_used_ * sizeof(Seen) / 4, stream_));
+  TRY(set(seen_at(0), seen_used_ * sizeof(Seen), 0));
   CU(*driver_, cuStreamSynchronize(stream_));
   seen_used_ = 0;
   host_used_ = 0;

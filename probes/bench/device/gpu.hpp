@@ -66,6 +66,16 @@ class OpenGpu {
   /// Shape with enough threads to keep the whole GPU busy.
   Shape wide(unsigned slots = 1) const { return {2U * static_cast<unsigned>(multiprocessors_), slots, 256}; }
 
+  // Common operations, enqueued on the first stream.
+  /// Writes the pattern of `key`.
+  Result<void> fill(cuda::CUdeviceptr to, u64 bytes, u64 key) const {
+    return launch(Kernel::fill, wide(), stream_, to, bytes / 8, key);
+  }
+  /// Repeats the lower half of `word`; both halves of a poison are equal.
+  Result<void> set(cuda::CUdeviceptr to, u64 bytes, u64 word) const;
+  /// Compares what is at `address` with the pattern of `key`, loading it as `how` says; returns the number of its Seen.
+  Result<u32> verify(cuda::CUdeviceptr address, const Slots& slots, u64 key, u64 poison, Load how);
+
   /// Makes `first` wait until all operations enqueued on `second` so far are done.
   Result<void> wait_for(cuda::CUstream first, const OpenGpu& other, cuda::CUstream second);
   Result<void> finish() const;  ///< waits for both streams
@@ -142,23 +152,20 @@ class Graph {
   /// Captures what `enqueue` enqueues on gpu.stream(), which must do nothing else: no allocation, no wait.
   static Result<Graph> capture(const Driver& driver, const OpenGpu& gpu, const std::function<Result<void>()>& enqueue);
 
-  Graph(Graph&& other) noexcept
-      : driver_(other.driver_), gpu_(other.gpu_), executable_(std::exchange(other.executable_, nullptr)) {}
-  Graph& operator=(Graph&&) = delete;
-  ~Graph() {
-    if (executable_ != nullptr) (*driver_)->cuGraphExecDestroy(executable_);
-  }
-
   /// Enqueues one replay on the stream that it was captured on.
   Result<void> launch() const;
 
  private:
   Graph(const Driver& driver, const OpenGpu& gpu, cuda::CUgraphExec executable)
-      : driver_(&driver), gpu_(&gpu), executable_(executable) {}
+      : driver_(&driver),
+        gpu_(&gpu),
+        executable_(executable),
+        destroy_([&driver, executable] { driver->cuGraphExecDestroy(executable); }) {}
 
   const Driver* driver_;
   const OpenGpu* gpu_;
-  cuda::CUgraphExec executable_;  ///< null: moved from
+  cuda::CUgraphExec executable_;
+  Cleanup destroy_;
 };
 
 }  // namespace p2pd::bench

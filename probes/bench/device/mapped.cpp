@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: MIT
 #include "probes/bench/device/mapped.hpp"
 
-#include <utility>
-
 namespace p2pd::bench {
 
 using namespace cuda;
 
-Result<Mapped> Mapped::create(const Driver& driver, CUmemLocation where, u64 bytes, Kind kind) {
+Result<Mapped> Mapped::create(const Driver& driver, CUmemLocation where, u64 bytes, const std::vector<CUdevice>& users,
+                              Kind kind) {
   CUmemAllocationProp properties{};
   properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
   properties.requestedHandleTypes =
@@ -26,6 +25,7 @@ Result<Mapped> Mapped::create(const Driver& driver, CUmemLocation where, u64 byt
       return fail(ErrorCode::invalid, "not supported: the driver gives memory that is not compressed");
   }
   TRY(memory.map());
+  for (const CUdevice user : users) TRY(memory.grant(user));
   return memory;
 }
 
@@ -38,30 +38,13 @@ Result<Mapped> Mapped::import(const Driver& driver, int descriptor, u64 bytes) {
   return memory;
 }
 
-Mapped::Mapped(Mapped&& other) noexcept
-    : driver_(std::exchange(other.driver_, nullptr)),
-      handle_(other.handle_),
-      address_(other.address_),
-      bytes_(other.bytes_) {}
-
-Mapped::~Mapped() {
-  if (driver_ == nullptr) return;
-  if (address_ != 0) {
-    (*driver_)->cuMemUnmap(address_, bytes_);
-    (*driver_)->cuMemAddressFree(address_, bytes_);
-  }
-  (*driver_)->cuMemRelease(handle_);
-}
-
 Result<void> Mapped::map() {
-  CUdeviceptr reserved = 0;
-  CU(*driver_, cuMemAddressReserve(&reserved, bytes_, 0, 0, 0));
-  Result<void> mapped = driver_->check((*driver_)->cuMemMap(reserved, bytes_, 0, handle_, 0), "cuMemMap");
-  if (mapped)
-    address_ = reserved;
-  else
-    (*driver_)->cuMemAddressFree(reserved, bytes_);
-  return mapped;
+  const Driver& driver = *driver_;
+  CU(driver, cuMemAddressReserve(&address_, bytes_, 0, 0, 0));
+  free_ = Cleanup([&driver, at = address_, bytes = bytes_] { driver->cuMemAddressFree(at, bytes); });
+  CU(driver, cuMemMap(address_, bytes_, 0, handle_, 0));
+  unmap_ = Cleanup([&driver, at = address_, bytes = bytes_] { driver->cuMemUnmap(at, bytes); });
+  return {};
 }
 
 Result<void> Mapped::grant(CUdevice reader_and_writer) const {

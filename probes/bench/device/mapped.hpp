@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <vector>
+
 #include "base/descriptor.hpp"
 #include "probes/bench/device/driver.hpp"
 #include "probes/bench/device/pattern.hpp"
 
 namespace p2pd::bench {
 
-/// Memory of one GPU, or of the host, from the virtual memory calls, mapped; freed with the object. No GPU may access
-/// it until granted.
+/// Memory of one GPU, or of the host, from the virtual memory calls, mapped; freed with the object. Only GPUs to which
+/// it was granted may access it.
 class Mapped {
  public:
   enum class Kind {
@@ -16,15 +18,12 @@ class Mapped {
     shareable,     ///< share() may be called
     compressible,  ///< the GPU may compress what is in it
   };
-  /// Rounds `bytes` up to the driver's allocation granularity. An Error, too: the driver gave plain memory for
-  /// compressible.
-  static Result<Mapped> create(const Driver& driver, cuda::CUmemLocation where, u64 bytes, Kind kind = Kind::plain);
+  /// Rounds `bytes` up to the driver's allocation granularity, and grants it to `users`. An Error, too: the driver gave
+  /// plain memory for compressible.
+  static Result<Mapped> create(const Driver& driver, cuda::CUmemLocation where, u64 bytes,
+                               const std::vector<cuda::CUdevice>& users, Kind kind = Kind::plain);
   /// Maps memory that another process shared; `bytes` as there.
   static Result<Mapped> import(const Driver& driver, int descriptor, u64 bytes);
-
-  Mapped(Mapped&& other) noexcept;
-  Mapped& operator=(Mapped&&) = delete;
-  ~Mapped();
 
   Result<void> grant(cuda::CUdevice reader_and_writer) const;
   Result<Descriptor> share() const;  ///< as a file descriptor, for another process
@@ -34,13 +33,19 @@ class Mapped {
 
  private:
   Mapped(const Driver& driver, cuda::CUmemGenericAllocationHandle handle, u64 bytes)
-      : driver_(&driver), handle_(handle), bytes_(bytes) {}
+      : driver_(&driver),
+        handle_(handle),
+        bytes_(bytes),
+        release_([&driver, handle] { driver->cuMemRelease(handle); }) {}
   Result<void> map();
 
   const Driver* driver_;
   cuda::CUmemGenericAllocationHandle handle_;
-  cuda::CUdeviceptr address_ = 0;  ///< 0: not mapped
+  cuda::CUdeviceptr address_ = 0;
   u64 bytes_;
+  Cleanup release_;  // the last one is called first
+  Cleanup free_;
+  Cleanup unmap_;
 };
 
 /// True if a device has an attribute; false also if the driver does not know the attribute.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Functions of NVML that are used, declared here as in nvml.h: no toolkit is needed to build.
 #include "probes/bench/device/nvml.hpp"
 
+#include <dlfcn.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -11,20 +11,38 @@
 #include <cstdio>
 #include <fstream>
 
-#include "probes/bench/device/nvml_library.hpp"
-
 namespace p2pd::bench {
 namespace {
 
 using namespace nvml;
+using nlohmann::json;
 
+constexpr std::string_view kNoLibrary = "no libnvidia-ml.so.1";
+constexpr std::string_view kNoStart = "NVML does not start";
+constexpr std::string_view kNoCount = "NVML does not count the GPUs";
+constexpr int kNoFunction = 13;     // NVML_ERROR_FUNCTION_NOT_FOUND
+constexpr unsigned kMostGpus = 64;  // more than a board has room for: a broken library
 constexpr unsigned kEnabled = 1;
 constexpr unsigned kMostLinks = 36;  // NVML_NVLINK_MAX_LINKS
 constexpr unsigned kRemoteGpu = 0;   // NVML_NVLINK_DEVICE_TYPE_GPU
 constexpr unsigned kRemoteSwitch = 2;
-constexpr unsigned kNvlinkP2p = 2;      // NVML_P2P_CAPS_INDEX_NVLINK; the status 0 is OK
 constexpr unsigned kSpeedOfLink = 164;  // NVML_FI_DEV_NVLINK_GET_SPEED: 10^6 bytes per second; `scope` is the link
 constexpr unsigned kCommonSpeed = 90;   // NVML_FI_DEV_NVLINK_SPEED_MBPS_COMMON: older cards and drivers
+
+// nvmlGpuP2PCapsIndex_t
+constexpr unsigned kRead = 0;
+constexpr unsigned kWrite = 1;
+constexpr unsigned kNvlink = 2;
+constexpr unsigned kAtomics = 3;
+
+// nvmlGpuP2PStatus_t, of which the first is OK, and, in steps of ten, nvmlGpuTopologyLevel_t
+constexpr std::array<const char*, 7> kStatuses = {"OK", "CNS", "GNS", "TNS", "DR", "NS", "U"};
+constexpr std::array<const char*, 6> kLevels = {"internal", "PIX", "PXB", "PHB", "NODE", "SYS"};
+
+/// nvmlBAR1Memory_t and nvmlMemory_t, which both begin with the total; bytes.
+struct MemoryInfo {
+  unsigned long long total, free_or_used, used_or_free;
+};
 
 struct Process {
   unsigned pid;
@@ -53,7 +71,6 @@ static_assert(sizeof(Process) == 24 && sizeof(FieldValue) == 40);
   F(pci, "nvmlDeviceGetPciInfo_v3", Device, PciInfo*)                                   \
   F(uuid, "nvmlDeviceGetUUID", Device, char*, unsigned)                                 \
   F(mig, "nvmlDeviceGetMigMode", Device, unsigned*, unsigned*)                          \
-  F(display, "nvmlDeviceGetDisplayActive", Device, unsigned*)                           \
   F(processes, "nvmlDeviceGetComputeRunningProcesses_v3", Device, unsigned*, Process*)  \
   F(temperature, "nvmlDeviceGetTemperature", Device, unsigned, unsigned*)               \
   F(replays, "nvmlDeviceGetPcieReplayCounter", Device, unsigned*)                       \
@@ -62,13 +79,57 @@ static_assert(sizeof(Process) == 24 && sizeof(FieldValue) == 40);
   F(link_remote, "nvmlDeviceGetNvLinkRemotePciInfo_v2", Device, unsigned, PciInfo*)     \
   F(link_type, "nvmlDeviceGetNvLinkRemoteDeviceType", Device, unsigned, unsigned*)      \
   F(fields, "nvmlDeviceGetFieldValues", Device, int, FieldValue*)                       \
-  F(p2p_status, "nvmlDeviceGetP2PStatus", Device, Device, unsigned, unsigned*)
+  F(persistence, "nvmlDeviceGetPersistenceMode", Device, unsigned*)                     \
+  F(bar1, "nvmlDeviceGetBAR1MemoryInfo", Device, MemoryInfo*)                           \
+  F(vram, "nvmlDeviceGetMemoryInfo", Device, MemoryInfo*)                               \
+  F(generation, "nvmlDeviceGetCurrPcieLinkGeneration", Device, unsigned*)               \
+  F(generation_most, "nvmlDeviceGetMaxPcieLinkGeneration", Device, unsigned*)           \
+  F(width, "nvmlDeviceGetCurrPcieLinkWidth", Device, unsigned*)                         \
+  F(width_most, "nvmlDeviceGetMaxPcieLinkWidth", Device, unsigned*)                     \
+  F(p2p_status, "nvmlDeviceGetP2PStatus", Device, Device, unsigned, unsigned*)          \
+  F(topology, "nvmlDeviceGetTopologyCommonAncestor", Device, Device, unsigned*)
 
 struct Functions {
 #define F(member, name, ...) int (*member)(__VA_ARGS__) = nullptr;
   P2PD_NVML_FUNCTIONS(F)
 #undef F
 };
+
+Functions load(const Find& find) {
+  Functions nvml;
+#define F(member, name, ...) nvml.member = reinterpret_cast<int (*)(__VA_ARGS__)>(find(name));
+  P2PD_NVML_FUNCTIONS(F)
+#undef F
+  return nvml;
+}
+
+/// Loads the library; empty if it does not exist.
+Find open_library() {
+  void* library = ::dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) return {};
+  return [library](const char* name) { return ::dlsym(library, name); };
+}
+
+/// False if the library lacks the function or the function fails.
+template <class... Parameters, class... Arguments>
+bool ask(int (*function)(Parameters...), Arguments... arguments) {
+  return function != nullptr && function(arguments...) == kSuccess;
+}
+
+/// The library's GPUs; nothing if it does not count them.
+std::optional<std::vector<Device>> devices_of(const Functions& nvml) {
+  unsigned count = 0;
+  if (!ask(nvml.count, &count) || count > kMostGpus) return std::nullopt;
+  std::vector<Device> devices;
+  for (unsigned i = 0; i < count; ++i)
+    if (Device device = nullptr; ask(nvml.device, i, &device)) devices.push_back(device);
+  return devices;
+}
+
+std::string address_of(const Functions& nvml, Device device) {
+  PciInfo pci{};
+  return ask(nvml.pci, device, &pci) ? pci_address(pci.address) : "";
+}
 
 /// True if a process is certainly another one. Containers see numbers that are 0 or of another namespace, also their
 /// own; and a process that just ended keeps its contexts for a while.
@@ -124,14 +185,12 @@ void read_links(const Functions& nvml, Device device, NvmlGpu& gpu) {
 
 NvmlGpu read_gpu(const Functions& nvml, Device device) {
   NvmlGpu gpu;
-  PciInfo pci{};
-  if (ask(nvml.pci, device, &pci)) gpu.address = pci_address(pci.address);
+  gpu.address = address_of(nvml, device);
   std::array<char, 96> uuid{};
   if (ask(nvml.uuid, device, uuid.data(), static_cast<unsigned>(uuid.size()))) gpu.uuid = uuid.data();
   unsigned now = 0;
   unsigned later = 0;
   gpu.mig = ask(nvml.mig, device, &now, &later) && now == kEnabled;
-  gpu.display_active = ask(nvml.display, device, &now) && now == kEnabled;
   gpu.processes = count_processes(nvml, device);
   constexpr unsigned kOfGpu = 0;  // NVML_TEMPERATURE_GPU
   if (ask(nvml.temperature, device, kOfGpu, &now)) gpu.temperature_c = now;
@@ -147,10 +206,49 @@ void refuse_links(const Functions& nvml, const std::vector<Device>& devices, std
   for (std::size_t i = 0; i < gpus.size(); ++i)
     for (std::size_t j = 0; j < gpus.size(); ++j) {
       unsigned status = kSuccess;
-      if (i == j || !ask(nvml.p2p_status, devices[i], devices[j], kNvlinkP2p, &status) || status == kSuccess) continue;
+      if (i == j || !ask(nvml.p2p_status, devices[i], devices[j], kNvlink, &status) || status == kSuccess) continue;
       const auto to = [&](const auto& link) { return link.first == gpus[j].address; };
       if (std::erase_if(gpus[i].peers_gb_s, to) > 0) gpus[i].unused.push_back(gpus[j].address);
     }
+}
+
+json number(int (*function)(Device, unsigned*), Device device) {
+  unsigned value = 0;
+  return ask(function, device, &value) ? json(value) : json(nullptr);
+}
+
+json total(int (*function)(Device, MemoryInfo*), Device device) {
+  MemoryInfo memory{};
+  return ask(function, device, &memory) ? json(memory.total) : json(nullptr);
+}
+
+json facts_of(const Functions& nvml, Device device) {
+  const std::string address = address_of(nvml, device);
+  unsigned persistence = 0;
+  return {{"address", address.empty() ? json(nullptr) : json(address)},
+          {"persistence", ask(nvml.persistence, device, &persistence) ? json(persistence != 0) : json(nullptr)},
+          {"bar1_bytes", total(nvml.bar1, device)},
+          {"vram_bytes", total(nvml.vram, device)},
+          {"generation", number(nvml.generation, device)},
+          {"generation_most", number(nvml.generation_most, device)},
+          {"width", number(nvml.width, device)},
+          {"width_most", number(nvml.width_most, device)}};
+}
+
+/// The driver's answers about a pair, without its addresses.
+json answers_about(const Functions& nvml, Device from, Device to) {
+  const auto status = [&](unsigned capability) {
+    unsigned value = 0;
+    if (!ask(nvml.p2p_status, from, to, capability, &value)) return json(nullptr);
+    return json(value < kStatuses.size() ? kStatuses[value] : "U");
+  };
+  unsigned level = 0;
+  const bool told = ask(nvml.topology, from, to, &level) && level % 10 == 0 && level / 10 < kLevels.size();
+  return {{"read", status(kRead)},
+          {"write", status(kWrite)},
+          {"nvlink", status(kNvlink)},
+          {"atomics", status(kAtomics)},
+          {"topology", told ? json(kLevels[level / 10]) : json(nullptr)}};
 }
 
 }  // namespace
@@ -163,26 +261,14 @@ std::string pci_address(std::string_view nvml) {
   return address;
 }
 
-Nvml read_nvml(const std::function<void*(const char* name)>& find) {
-  Functions nvml;
-#define F(member, name, ...) nvml.member = reinterpret_cast<int (*)(__VA_ARGS__)>(find(name));
-  P2PD_NVML_FUNCTIONS(F)
-#undef F
+Nvml read_nvml(const Find& find) {
+  const Functions nvml = load(find);
+  if (!ask(nvml.init)) return {{}, std::string(kNoStart)};
   Nvml found;
-  if (!ask(nvml.init)) {
-    found.not_available = "NVML does not start";
-    return found;
-  }
-  unsigned count = 0;
-  if (!ask(nvml.count, &count)) found.not_available = "NVML does not count the GPUs";
-  std::vector<Device> devices;
-  for (unsigned i = 0; i < count; ++i) {
-    Device device = nullptr;
-    if (!ask(nvml.device, i, &device)) continue;
-    devices.push_back(device);
-    found.gpus.push_back(read_gpu(nvml, device));
-  }
-  refuse_links(nvml, devices, found.gpus);
+  const auto devices = devices_of(nvml);
+  if (!devices) found.not_available = kNoCount;
+  for (const Device device : devices.value_or(std::vector<Device>())) found.gpus.push_back(read_gpu(nvml, device));
+  if (devices) refuse_links(nvml, *devices, found.gpus);
   ask(nvml.shutdown);
   return found;
 }
@@ -191,5 +277,35 @@ Nvml read_nvml() {
   const Find find = open_library();
   return find ? read_nvml(find) : Nvml{{}, std::string(kNoLibrary)};
 }
+
+json driver_peers(const Find& find) {
+  json found = {{"schema", "p2pd.driver-peers/1"}, {"gpus", json::array()}, {"pairs", json::array()}};
+  if (!find) {
+    found["not_available"] = kNoLibrary;
+    return found;
+  }
+  const Functions nvml = load(find);
+  if (const int error = nvml.init != nullptr ? nvml.init() : kNoFunction; error != kSuccess) {
+    const auto words = reinterpret_cast<const char* (*)(int)>(find("nvmlErrorString"));
+    const char* why = words != nullptr ? words(error) : nullptr;
+    found["not_available"] = std::string(kNoStart) + (why != nullptr ? std::string(": ") + why : "");
+    return found;
+  }
+  const auto devices = devices_of(nvml);
+  if (!devices) found["not_available"] = kNoCount;
+  json& gpus = found["gpus"];
+  for (const Device device : devices.value_or(std::vector<Device>())) gpus.push_back(facts_of(nvml, device));
+  for (std::size_t from = 0; from < gpus.size(); ++from)
+    for (std::size_t to = 0; to < gpus.size(); ++to) {
+      if (from == to) continue;
+      json& pair = found["pairs"].emplace_back(answers_about(nvml, (*devices)[from], (*devices)[to]));
+      pair["from"] = gpus[from]["address"];
+      pair["to"] = gpus[to]["address"];
+    }
+  ask(nvml.shutdown);
+  return found;
+}
+
+json driver_peers() { return driver_peers(open_library()); }
 
 }  // namespace p2pd::bench

@@ -18,30 +18,32 @@ Slots whole(u64 bytes);
 /// Enqueues the store kernel's 16-byte stores of a transfer into a strip, without any fault.
 Result<void> store_strip(const OpenGpu& from, cuda::CUdeviceptr strip, const Slots& slots, u64 key);
 
-/// Lets a GPU compare what is at `address` with the pattern of `key`, loading it as `how` says, and waits for it.
-Result<Seen> look(OpenGpu& gpu, cuda::CUdeviceptr address, const Slots& slots, u64 key, u64 poison, u32 how);
+/// Lets a GPU verify, as OpenGpu::verify() does, and waits for it.
+Result<Seen> look(OpenGpu& gpu, cuda::CUdeviceptr address, const Slots& slots, u64 key, u64 poison, Load how);
 
-/// Reason why no data can be sent over this pair; empty: it can.
-std::string no_access(const Pair& pair);
+/// Error, `busy`, with the reason why no data can be sent over this pair.
+Result<void> can_send(const Pair& pair);
 
 /// Strips of GPUs' memory as destinations of transfers: poisoned first, and verified by their owners after all
 /// transfers.
 class Arrivals {
  public:
+  struct Expected {
+    Transfer transfer;
+    cuda::CUdeviceptr strip;
+  };
+
   explicit Arrivals(Bench& bench) : bench_(&bench) {}
 
-  /// New transfer that fills this strip of `to`, which is poisoned in the order of its stream.
-  Result<Transfer> expect(std::string_view test, int from, int to, cuda::CUdeviceptr strip, u64 strip_bytes);
+  /// New transfer that fills this strip of Pair::to, which is poisoned in the order of its stream. An Error in place of
+  /// the strip is the reason in Pair::not_run.
+  Result<void> expect(std::string_view test, Pair& pair, const Result<cuda::CUdeviceptr>& strip, u64 strip_bytes);
+  const std::vector<Expected>& expected() const { return expected_; }
   /// Lets the owners verify, all at once, into Pair::verified_bytes and Measurement::wrong. Skips tests that
   /// Pair::not_run names.
   Result<void> verify();
 
  private:
-  struct Expected {
-    Transfer transfer;
-    cuda::CUdeviceptr strip;
-    u32 seen = 0;  ///< number of the Seen on the owner
-  };
   Bench* bench_;
   std::vector<Expected> expected_;
 };

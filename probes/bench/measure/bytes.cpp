@@ -31,6 +31,8 @@ constexpr Test kTests[] = {{"copy-push", How::push},
                            {"load-plain", How::load_plain}};
 constexpr std::string_view kWriterReads = "store-writer-reads";
 
+bool loads(const Test& test) { return test.how == How::load || test.how == How::load_plain; }
+
 constexpr u32 kGuard = 64;        // bytes
 constexpr u64 kHeadBytes = 8192;  // checked by the host: every small transfer is there
 constexpr u64 kTailBytes = 64;
@@ -80,7 +82,7 @@ class RoundOfTest {
  public:
   RoundOfTest(Bench& bench, const Test& test, bool whole) : bench_(bench), test_(test), whole_(whole) {}
 
-  Result<void> run(const std::vector<std::pair<int, int>>& ordered, std::vector<Sent>& sent) {
+  Result<void> run(const Ordered& ordered, std::vector<Sent>& sent) {
     const std::size_t first = sent.size();
     for (const auto& [from, to] : ordered) sent.push_back(TRY(prepare(from, to)));
     for (std::size_t i = first; i < sent.size(); ++i) TRY(send(sent[i]));
@@ -89,23 +91,18 @@ class RoundOfTest {
   }
 
  private:
-  bool loads() const { return test_.how == How::load || test_.how == How::load_plain; }
-
   /// Fills the source, poisons the destination.
   Result<Sent> prepare(int from, int to) {
     OpenGpu& a = bench_.gpu(from);
     OpenGpu& b = bench_.gpu(to);
     Slots slots = ladder(std::min(a.half(), b.half()), whole_);
-    if (loads()) slots.guard = 0;  // the source is compared in place: nothing around it is poisoned
+    if (loads(test_)) slots.guard = 0;  // the source is compared in place: nothing around it is poisoned
     Sent sent;
     sent.key = bench_.seeded("old-nonce", from, to) ? bench_.keys.next(test_.name, from, to, slots).key : 0;
     sent.transfer = bench_.keys.next(test_.name, from, to, slots);
     if (sent.key == 0) sent.key = sent.transfer.key;
-    TRY(a.launch(Kernel::fill, a.wide(), a.stream(), a.out(), strip_bytes(slots) / 8, sent.key));
-    if (loads()) return sent;
-    TRY(b.use());
-    CU(bench_.driver,
-       cuMemsetD32Async(b.in(), static_cast<u32>(sent.transfer.poison), strip_bytes(slots) / 4, b.stream()));
+    TRY(a.fill(a.out(), strip_bytes(slots), sent.key));
+    if (!loads(test_)) TRY(b.set(b.in(), strip_bytes(slots), sent.transfer.poison));
     return sent;
   }
 
@@ -114,10 +111,10 @@ class RoundOfTest {
     const auto& [from, to] = std::pair(sent.transfer.from, sent.transfer.to);
     OpenGpu& a = bench_.gpu(from);
     OpenGpu& b = bench_.gpu(to);
-    const bool pulls = test_.how == How::pull || loads();
+    const bool pulls = test_.how == How::pull || loads(test_);
     TRY(a.wait_for(a.stream(), b, b.stream()));
     if (pulls) TRY(b.wait_for(b.stream(), a, a.stream()));
-    if (loads() || bench_.seeded("dead-direction", from, to)) return {};
+    if (loads(test_) || bench_.seeded("dead-direction", from, to)) return {};
     const CUdeviceptr target = bench_.seeded("own-buffer", from, to) ? a.in() : b.in();
     if (test_.how == How::store) return store(sent, a, target);
     const OpenGpu& runs = pulls ? b : a;
@@ -151,18 +148,15 @@ class RoundOfTest {
     OpenGpu& a = bench_.gpu(t.from);
     OpenGpu& b = bench_.gpu(t.to);
     TRY(b.wait_for(b.stream(), a, a.stream()));
-    sent.seen = TRY(b.new_seen());
-    const u32 how = test_.how == How::load_plain ? kPlain : kRelaxedSystem;
-    TRY(b.launch(Kernel::verify, b.wide(t.slots.count), b.stream(), loads() ? a.out() : b.in(), t.slots, t.key,
-                 t.poison, how, b.seen_at(sent.seen)));
-    if (loads()) return a.wait_for(a.stream(), b, b.stream());  // the source stays until it is read
+    const Load how = test_.how == How::load_plain ? kPlain : kRelaxedSystem;
+    sent.seen = TRY(b.verify(loads(test_) ? a.out() : b.in(), t.slots, t.key, t.poison, how));
+    if (loads(test_)) return a.wait_for(a.stream(), b, b.stream());  // the source stays until it is read
     if (test_.how == How::store) {
       TRY(bench_.part(kWriterReads, t.to, t.from));  // the data is read back
-      sent.writer_seen = TRY(a.new_seen());
-      Slots small = t.slots;  // checking the writer's own stores needs no gigabyte over the link
+      // checking the writer's own stores needs no gigabyte over the link
+      Slots small = t.slots;
       while (small.count > 1 && small.slot[small.count - 1].bytes > (1 << 20)) --small.count;
-      TRY(a.launch(Kernel::verify, a.wide(small.count), a.stream(), b.in(), small, t.key, t.poison, u32{kRelaxedSystem},
-                   a.seen_at(*sent.writer_seen)));
+      sent.writer_seen = TRY(a.verify(b.in(), small, t.key, t.poison, kRelaxedSystem));
       TRY(b.wait_for(b.stream(), a, a.stream()));
     }
     const u64 strip = strip_bytes(t.slots);
@@ -179,7 +173,7 @@ class RoundOfTest {
 };
 
 /// Fault of one transfer; nothing if every byte was right.
-std::optional<Wrong> outcome(Bench& bench, const Sent& sent, const std::vector<std::vector<Seen>>& seen) {
+std::optional<Wrong> outcome(Bench& bench, const Sent& sent, const AllSeen& seen) {
   const Transfer& t = sent.transfer;
   const auto& known = bench.keys.known();
   const Seen& owner = seen[static_cast<std::size_t>(t.to)][sent.seen];
@@ -205,36 +199,22 @@ std::optional<Wrong> outcome(Bench& bench, const Sent& sent, const std::vector<s
       return wrong;
     }
   }
-  if (owner.right != payload_bytes(t.slots)) {  // a kernel that did not run proves nothing
-    Wrong wrong;
-    wrong.test = t.test;
-    wrong.from = t.from;
-    wrong.to = t.to;
-    wrong.bytes = payload_bytes(t.slots);
-    wrong.detail = fmt::format("only {} of {} bytes were compared", owner.right, wrong.bytes);
-    return wrong;
-  }
+  if (const u64 bytes = payload_bytes(t.slots); owner.right != bytes)  // a kernel that did not run proves nothing
+    return wrong_of(t.test, t.from, t.to, bytes, WrongKind::garbled,
+                    fmt::format("only {} of {} bytes were compared", owner.right, bytes));
   verified[std::string(t.test)] += owner.right;
   return std::nullopt;
-}
-
-Result<std::vector<std::vector<Seen>>> everything_seen(Bench& bench) {
-  std::vector<std::vector<Seen>> seen;
-  TRY(bench.finish());
-  for (OpenGpu& gpu : bench.gpus) seen.push_back(TRY(gpu.seen()));
-  return seen;
 }
 
 /// Repeats a wrong transfer alone, and verifies again after 10 ms: detects late data, and faults that need other
 /// traffic.
 Result<void> try_alone(Bench& bench, const Test& test, Wrong& wrong) {
-  for (OpenGpu& gpu : bench.gpus) TRY(gpu.forget());
+  TRY(bench.forget());
   std::vector<Sent> sent;
   TRY(bench.connect({{wrong.from, wrong.to}}));
   TRY(RoundOfTest(bench, test, true).run({{wrong.from, wrong.to}}, sent));
-  auto seen = TRY(everything_seen(bench));
+  const AllSeen seen = TRY(bench.seen());
   const Transfer& t = sent.front().transfer;
-  const auto place = static_cast<std::size_t>(wrong.to);
   const std::optional<Wrong> again = outcome(bench, sent.front(), seen);
   if (!again) {
     wrong.detail += (wrong.detail.empty() ? "" : "; ") +
@@ -242,12 +222,11 @@ Result<void> try_alone(Bench& bench, const Test& test, Wrong& wrong) {
     bench.pair(wrong.from, wrong.to).verified_bytes.erase(wrong.test);
     return {};
   }
-  if (seen[place][sent.front().seen].wrong == 0) return {};
+  if (seen[static_cast<std::size_t>(wrong.to)][sent.front().seen].wrong == 0) return {};
   wrong = *again;
   std::this_thread::sleep_for(std::chrono::milliseconds(10));
   OpenGpu& b = bench.gpu(wrong.to);
-  const bool loads = test.how == How::load || test.how == How::load_plain;
-  const cuda::CUdeviceptr where = loads ? bench.gpu(wrong.from).out() : b.in();
+  const CUdeviceptr where = loads(test) ? bench.gpu(wrong.from).out() : b.in();
   if (TRY(look(b, where, t.slots, t.key, t.poison, kRelaxedSystem)).wrong == 0) {
     wrong.kind = WrongKind::late;
     wrong.detail = "right 10 ms after it was reported complete";
@@ -261,7 +240,7 @@ Result<void> prove_bytes(Bench& bench, const std::vector<Round>& rounds) {
   constexpr std::size_t kMostAlone = 32;  // each costs a few milliseconds; a dead bus must not cost minutes
   std::size_t alone = 0;
   for (const Test& test : kTests) {
-    for (OpenGpu& gpu : bench.gpus) TRY(gpu.forget());
+    TRY(bench.forget());
     std::vector<Sent> sent;
     const std::size_t whole = rounds.size() <= kFewRounds ? rounds.size() : each_link(bench.found).size();
     for (std::size_t i = 0; i < rounds.size(); ++i) {
@@ -269,7 +248,7 @@ Result<void> prove_bytes(Bench& bench, const std::vector<Round>& rounds) {
       const auto run = [&](const Ordered& some) { return RoundOfTest(bench, test, i < whole).run(some, sent); };
       TRY_IN(test.name, bench.each(test.name, bench.both_ways(rounds[i]), run));
     }
-    const auto seen = TRY_IN(test.name, everything_seen(bench));
+    const AllSeen seen = TRY_IN(test.name, bench.seen());
     for (const Sent& one : sent) {
       std::optional<Wrong> wrong = outcome(bench, one, seen);
       if (!wrong) continue;
@@ -279,7 +258,5 @@ Result<void> prove_bytes(Bench& bench, const std::vector<Round>& rounds) {
   }
   return {};
 }
-
-Result<void> prove_bytes(Bench& bench) { return prove_bytes(bench, rounds_of(bench.found)); }
 
 }  // namespace p2pd::bench

@@ -28,23 +28,19 @@ class PoolBlock {
     CUmemPoolProps properties{};
     properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
     properties.location = memory_of(owner.device());
-    PoolBlock block(driver, owner);
+    PoolBlock block(driver);
     CU(driver, cuMemPoolCreate(&block.pool_, &properties));
+    block.destroy_ = Cleanup([&driver, &owner, pool = block.pool_] {
+      if (!owner.use()) return;
+      driver->cuStreamSynchronize(owner.stream());
+      driver->cuMemPoolDestroy(pool);
+    });
     CU(driver, cuMemAllocFromPoolAsync(&block.address_, bytes, block.pool_, owner.stream()));
+    block.free_ = Cleanup([&driver, &owner, address = block.address_] {
+      if (owner.use()) driver->cuMemFreeAsync(address, owner.stream());
+    });
     TRY(owner.finish());
     return block;
-  }
-  PoolBlock(PoolBlock&& other) noexcept
-      : driver_(std::exchange(other.driver_, nullptr)),
-        owner_(other.owner_),
-        pool_(other.pool_),
-        address_(other.address_) {}
-  PoolBlock& operator=(PoolBlock&&) = delete;
-  ~PoolBlock() {
-    if (driver_ == nullptr || !owner_->use()) return;
-    if (address_ != 0) (*driver_)->cuMemFreeAsync(address_, owner_->stream());
-    (*driver_)->cuStreamSynchronize(owner_->stream());
-    if (pool_ != nullptr) (*driver_)->cuMemPoolDestroy(pool_);
   }
 
   Result<void> grant(CUdevice reader_and_writer) const {
@@ -55,20 +51,19 @@ class PoolBlock {
   CUdeviceptr address() const { return address_; }
 
  private:
-  PoolBlock(const Driver& driver, const OpenGpu& owner) : driver_(&driver), owner_(&owner) {}
+  explicit PoolBlock(const Driver& driver) : driver_(&driver) {}
   const Driver* driver_;
-  const OpenGpu* owner_;
   CUmemoryPool pool_ = nullptr;
   CUdeviceptr address_ = 0;
+  Cleanup destroy_;  // the last one is called first
+  Cleanup free_;
 };
 
 Result<Mapped> vmm_block(const Bench& bench, const OpenGpu& owner, u64 bytes) {
   if (!device_has(bench.driver, owner.device(), CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED))
     return fail(ErrorCode::invalid, "the GPU has no virtual memory management");
   TRY(owner.use());
-  Mapped block = TRY(Mapped::create(bench.driver, memory_of(owner.device()), bytes));
-  TRY(block.grant(owner.device()));
-  return block;
+  return Mapped::create(bench.driver, memory_of(owner.device()), bytes, {owner.device()});
 }
 
 Result<PoolBlock> pool_block(const Bench& bench, const OpenGpu& owner, u64 bytes) {
@@ -82,37 +77,23 @@ Result<PoolBlock> pool_block(const Bench& bench, const OpenGpu& owner, u64 bytes
 template <class Block>
 Result<void> prove(Bench& bench, const char* test,
                    Result<Block> (*take)(const Bench& bench, const OpenGpu& owner, u64 bytes)) {
-  const int gpus = bench.count();
+  const u64 bytes = static_cast<u64>(bench.count()) * kStrip;
   std::vector<Result<Block>> blocks;
-  for (const OpenGpu& owner : bench.gpus) blocks.push_back(take(bench, owner, static_cast<u64>(gpus) * kStrip));
-  Arrivals arrivals(bench);
-  struct Store {
-    Transfer transfer;
-    CUdeviceptr strip;
-  };
-  std::vector<Store> stores;
-  for (Pair& pair : bench.found.pairs) {
+  for (const OpenGpu& owner : bench.gpus) blocks.push_back(take(bench, owner, bytes));
+  const auto strip_of = [&](const Pair& pair) -> Result<CUdeviceptr> {
+    TRY(can_send(pair));
     const Result<Block>& block = blocks[static_cast<std::size_t>(pair.to)];
-    std::string why = no_access(pair);
-    if (why.empty() && !block) why = block.error().message;
-    if (why.empty()) {
-      const Result<void> granted = block->grant(bench.gpu(pair.from).device());
-      if (!granted) why = granted.error().message;
-    }
-    if (!why.empty()) {
-      pair.not_run[test] = why;
-      continue;
-    }
-    const CUdeviceptr strip = block->address() + static_cast<u64>(pair.from) * kStrip;
-    stores.push_back({TRY(arrivals.expect(test, pair.from, pair.to, strip, kStrip)), strip});
-  }
+    if (!block) return Failure(block.error());
+    TRY(block->grant(bench.gpu(pair.from).device()));
+    return block->address() + static_cast<u64>(pair.from) * kStrip;
+  };
+  Arrivals arrivals(bench);
+  for (Pair& pair : bench.found.pairs) TRY(arrivals.expect(test, pair, strip_of(pair), kStrip));
   TRY(bench.finish());
-  for (const Store& store : stores) {
-    const Transfer& transfer = store.transfer;
-    const auto run = [&](const Ordered&) {
-      return store_strip(bench.gpu(transfer.from), store.strip, transfer.slots, transfer.key);
-    };
-    TRY(bench.each(test, {{transfer.from, transfer.to}}, run));
+  for (const Arrivals::Expected& one : arrivals.expected()) {
+    const Transfer& sent = one.transfer;
+    const auto run = [&](const Ordered&) { return store_strip(bench.gpu(sent.from), one.strip, sent.slots, sent.key); };
+    TRY(bench.each(test, {{sent.from, sent.to}}, run));
   }
   return arrivals.verify();
 }
@@ -140,20 +121,19 @@ Result<std::set<int>> host_nodes(const Bench& bench) {
 
 /// Allocates until `memory` has the wanted size, or an allocation fails.
 std::vector<Mapped> allocate(const Bench& bench, HostMemory& memory) {
+  std::vector<CUdevice> users;
+  for (const OpenGpu& gpu : bench.gpus) users.push_back(gpu.device());
   std::vector<Mapped> chunks;
-  while (memory.bytes < memory.wanted_bytes && memory.problem.empty()) {
+  while (memory.bytes < memory.wanted_bytes) {
+    const u64 bytes = std::min<u64>(kHostChunk, memory.wanted_bytes - memory.bytes);
     Result<Mapped> chunk =
-        Mapped::create(bench.driver, host_memory_of(memory.node),
-                       std::min<u64>(kHostChunk, memory.wanted_bytes - memory.bytes), Mapped::Kind::shareable);
-    Result<void> granted;
-    for (const OpenGpu& gpu : bench.gpus)
-      if (chunk && granted) granted = chunk->grant(gpu.device());
-    if (chunk && granted) {
-      memory.bytes += chunk->bytes();
-      chunks.push_back(*std::move(chunk));
-    } else {
-      memory.problem = chunk ? granted.error().message : chunk.error().message;
+        Mapped::create(bench.driver, host_memory_of(memory.node), bytes, users, Mapped::Kind::shareable);
+    if (!chunk) {
+      memory.problem = chunk.error().message;
+      break;
     }
+    memory.bytes += chunk->bytes();
+    chunks.push_back(*std::move(chunk));
   }
   return chunks;
 }
@@ -167,12 +147,11 @@ Result<void> move_through(Bench& bench, HostMemory& memory) {
     const int from = static_cast<int>(i) % bench.count(), to = (from + 1) % bench.count();
     const Transfer& transfer = transfers.emplace_back(bench.keys.next(kHostMemory, from, to, one_slot(kStrip)));
     const OpenGpu& gpu = bench.gpu(from);
-    TRY(gpu.use());
-    CU(bench.driver, cuMemsetD32Async(strip(i), static_cast<u32>(transfer.poison), kStrip / 4, gpu.stream()));
+    TRY(gpu.set(strip(i), kStrip, transfer.poison));
     TRY(store_strip(gpu, strip(i), transfer.slots, transfer.key));
   }
   TRY(bench.finish());
-  for (OpenGpu& gpu : bench.gpus) TRY(gpu.forget());
+  TRY(bench.forget());
   for (std::size_t i = 0; i < transfers.size(); ++i) {
     const Transfer& sent = transfers[i];
     const Seen seen = TRY(look(bench.gpu(sent.to), strip(i), sent.slots, sent.key, sent.poison, kRelaxedSystem));

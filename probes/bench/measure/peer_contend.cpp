@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT
-// Atomics of two GPUs on the same words: no addition may be lost (the sum), no ticket issued twice. On a path without
-// atomics this may end in a fault that ends the process, so it runs in a process of its own.
+// Atomics of two GPUs on the same words, both sides of the test: no addition may be lost (the sum), no ticket issued
+// twice. On a path without atomics this may end in a fault that ends the process, so it runs in the second process.
 #include <fmt/format.h>
 
 #include <algorithm>
 
-#include "probes/bench/measure/peer_serve.hpp"
+#include "probes/bench/measure/arrivals.hpp"
+#include "probes/bench/measure/peer_process.hpp"
 
 namespace p2pd::bench {
 
@@ -13,6 +14,7 @@ using namespace cuda;
 
 namespace {
 
+constexpr char kNoAtomics[] = "not supported (NS): the driver offers none over this path";
 constexpr u64 kTicketsEach = u64{kContendBlocks} * kContendThreads * kContendEach;  // tickets of one GPU
 constexpr u64 kTicketAt = 128;  // in the owner's scratch memory, on another line than the sum
 constexpr u64 kTicketsAt = 4096;
@@ -40,16 +42,14 @@ std::string contention_problem(u64 sum, u64 next_ticket, std::vector<u64> ticket
   return {};
 }
 
-Result<nlohmann::json> contend(const Second& second, CUdevice from, CUdevice to) {
-  std::string why = second.problem(from, to);
-  if (why.empty()) why = second.refused(from, to);
-  if (!why.empty()) return nlohmann::json{{"not_run", why}};
+Result<Answer> contend(const Second& second, const Request& request) {
+  TRY(second.usable(request.from, request.to));
+  TRY(second.reaches(request.from, request.to));
   const Driver& driver = second.driver();
-  const OpenGpu& peer = second.find(from)->gpu;
-  const OpenGpu& owner = second.find(to)->gpu;
+  const OpenGpu& peer = second.gpu(request.from);
+  const OpenGpu& owner = second.gpu(request.to);
   for (const OpenGpu* gpu : {&peer, &owner}) {
-    TRY(gpu->use());
-    CU(driver, cuMemsetD32Async(gpu->scratch(), 0, (kTicketsAt + kTicketsEach * 8) / 4, gpu->stream()));
+    TRY(gpu->set(gpu->scratch(), kTicketsAt + kTicketsEach * 8, 0));
     TRY(gpu->finish());
   }
   TRY(start(peer, owner));
@@ -64,7 +64,24 @@ Result<nlohmann::json> contend(const Second& second, CUdevice from, CUdevice to)
   CU(driver, cuMemcpyDtoH(tickets.data(), owner.scratch() + kTicketsAt, kTicketsEach * 8));
   TRY(peer.use());
   CU(driver, cuMemcpyDtoH(tickets.data() + kTicketsEach, peer.scratch() + kTicketsAt, kTicketsEach * 8));
-  return nlohmann::json{{"problem", contention_problem(sum, next, std::move(tickets))}};
+  return answer_of(Answer::Kind::done, contention_problem(sum, next, std::move(tickets)));
+}
+
+Result<void> PeerProcess::contend(Bench& bench) {
+  for (Pair& pair : bench.found.pairs) {
+    Result<Answer> answer = fail(ErrorCode::busy, kNoAtomics);
+    if (const Result<void> reached = can_send(pair); !reached)
+      answer = Failure(reached.error());
+    else if (pair.native_atomics)
+      answer = ask_about(bench, pair, {.task = Task::contend});
+    if (!answer && answer.error().code == ErrorCode::busy) {
+      pair.not_run["atomics"] = answer.error().message;
+      continue;
+    }
+    const std::string problem = answer ? answer->text.data() : answer.error().message;
+    bench.found.atomics.push_back({pair.from, pair.to, problem.empty(), problem});
+  }
+  return {};
 }
 
 }  // namespace p2pd::bench

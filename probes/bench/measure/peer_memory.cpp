@@ -10,12 +10,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <iterator>
 #include <utility>
 
 #include "probes/bench/measure/arrivals.hpp"
 #include "probes/bench/measure/peer_process.hpp"
-#include "probes/bench/measure/peer_serve.hpp"
 
 namespace p2pd::bench {
 
@@ -25,71 +23,21 @@ namespace {
 
 constexpr u64 kBytes = 4ULL << 20;  // two blocks of the driver
 
-/// Kind of memory, and what `to` sees of pages that `from` filled, in two ways.
-struct Memory {
-  const char* test;
-  const char* phase;
-  bool Asked::*asked;
-  const char* danger;
-  const char* looks[2];
-};
-constexpr Memory kMemories[] = {
-    {kCompressible,
-     "compressible memory",
-     &Asked::compressible,
-     "on some drivers it reaches host memory instead",
-     {"loaded from a peer", "stored to a peer"}},
-    {kManaged,
-     "managed memory",
-     &Asked::managed,
-     "on some drivers it takes all GPUs down until a reboot",
-     {"loaded from where they lie", "loaded after they migrated"}},  // last: it may take the machine down
-};
-
-const Memory& memory_of_test(std::string_view test) {
-  return *std::ranges::find(kMemories, test, [](const Memory& one) { return std::string_view(one.test); });
-}
+// What `to` sees of pages that `from` filled, in two ways.
+constexpr const char* kManagedLooks[2] = {"loaded from where they lie", "loaded after they migrated"};
+constexpr const char* kCompressibleLooks[2] = {"loaded from a peer", "stored to a peer"};
 
 // ---- second process -------------------------------------------------------------------------------------------------
 
-/// Managed memory; freed with the object.
-class ManagedPages {
- public:
-  /// Makes pages with the preferred location `home` that `reader` maps there.
-  static Result<ManagedPages> create(const Driver& driver, const OpenGpu& home, const OpenGpu& reader) {
-    TRY(home.use());
-    CUdeviceptr address = 0;
-    CU(driver, cuMemAllocManaged(&address, kBytes, CU_MEM_ATTACH_GLOBAL));
-    ManagedPages pages(driver, address);
-    CU(driver, cuMemAdvise(address, kBytes, CU_MEM_ADVISE_SET_PREFERRED_LOCATION, home.device()));
-    CU(driver, cuMemAdvise(address, kBytes, CU_MEM_ADVISE_SET_ACCESSED_BY, reader.device()));
-    return pages;
-  }
-  ManagedPages(ManagedPages&& other) noexcept : driver_(other.driver_), address_(std::exchange(other.address_, 0)) {}
-  ManagedPages& operator=(ManagedPages&&) = delete;
-  ~ManagedPages() {
-    if (address_ != 0) (*driver_)->cuMemFree(address_);
-  }
-
-  CUdeviceptr address() const { return address_; }
-
- private:
-  ManagedPages(const Driver& driver, CUdeviceptr address) : driver_(&driver), address_(address) {}
-
-  const Driver* driver_;
-  CUdeviceptr address_;  ///< 0: moved from
-};
-
-/// Result of reading the pages on `reader`, whose context stays current.
-Result<nlohmann::json> look(const Driver& driver, const OpenGpu& reader, CUdeviceptr pages, u64 key) {
-  TRY(reader.use());
-  CU(driver, cuMemsetD32Async(reader.scratch(), 0, sizeof(Seen) / 4, reader.stream()));
+/// Adds to the answer what `reader` sees in the pages. Its context stays current.
+Result<void> look(const Driver& driver, const OpenGpu& reader, CUdeviceptr pages, u64 key, Answer& answer) {
+  TRY(reader.set(reader.scratch(), sizeof(Seen), 0));
   TRY(reader.launch(Kernel::verify, reader.wide(), reader.stream(), pages, whole(kBytes), key, u64{0}, u32{kPlain},
                     reader.scratch()));
   TRY(reader.finish());
-  Seen seen{};
+  Seen& seen = answer.sides.at(answer.looks++).seen;
   CU(driver, cuMemcpyDtoH(&seen, reader.scratch(), sizeof seen));
-  return json_of(seen);
+  return {};
 }
 
 /// Waits for the migration, so that a fault is attributed to it.
@@ -99,66 +47,75 @@ Result<void> migrate(const Driver& driver, const OpenGpu& reader, CUdeviceptr pa
   return reader.finish();
 }
 
-/// Reason why the second process cannot share memory of these two; empty: it can.
-std::string not_shared(const Second& second, const std::string& test, CUdevice from, CUdevice to) {
-  std::string why = second.problem(from, to);
-  if (why.empty()) why = second.refused(to, from);
-  if (why.empty()) why = second.refused(from, to);
-  const bool managed = test == kManaged;
-  const CUdevice_attribute needed =
-      managed ? CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS : CU_DEVICE_ATTRIBUTE_GENERIC_COMPRESSION_SUPPORTED;
-  for (const CUdevice device : {from, to})
-    if (why.empty() && !device_has(second.driver(), device, needed))
-      why = managed ? "not supported: a GPU has no managed memory that others may use at the same time"
-                    : "not supported: a GPU has no compressible memory";
-  return why;
-}
-
 Result<void> fill(const OpenGpu& gpu, CUdeviceptr pages, u64 key) {
-  TRY(gpu.use());
-  TRY(gpu.launch(Kernel::fill, gpu.wide(), gpu.stream(), pages, kBytes / 8, key));
+  TRY(gpu.fill(pages, kBytes, key));
   return gpu.finish();
 }
 
-/// Results of both reads; an Error other than a fault of a GPU: the test could not be tried.
-Result<nlohmann::json> share_managed(const Driver& driver, const OpenGpu& home, const OpenGpu& reader, u64 key) {
-  const auto& looks = memory_of_test(kManaged).looks;
-  const ManagedPages pages = TRY(ManagedPages::create(driver, home, reader));
-  TRY(fill(home, pages.address(), key));
-  const nlohmann::json before = TRY_IN(looks[0], look(driver, reader, pages.address(), key));
-  TRY_IN("migration", migrate(driver, reader, pages.address()));
-  const nlohmann::json after = TRY_IN(looks[1], look(driver, reader, pages.address(), key));
-  return nlohmann::json::array({before, after});
+/// Both reads, of pages with the preferred location `home`, where `reader` maps them. An Error other than a fault of a
+/// GPU: the test could not be tried.
+Result<Answer> share_managed(const Driver& driver, const OpenGpu& home, const OpenGpu& reader, u64 key) {
+  TRY(home.use());
+  CUdeviceptr pages = 0;
+  CU(driver, cuMemAllocManaged(&pages, kBytes, CU_MEM_ATTACH_GLOBAL));
+  const Cleanup free([&driver, pages] { driver->cuMemFree(pages); });
+  CU(driver, cuMemAdvise(pages, kBytes, CU_MEM_ADVISE_SET_PREFERRED_LOCATION, home.device()));
+  CU(driver, cuMemAdvise(pages, kBytes, CU_MEM_ADVISE_SET_ACCESSED_BY, reader.device()));
+  TRY(fill(home, pages, key));
+  Answer answer;
+  TRY_IN(kManagedLooks[0], look(driver, reader, pages, key, answer));
+  TRY_IN("migration", migrate(driver, reader, pages));
+  TRY_IN(kManagedLooks[1], look(driver, reader, pages, key, answer));
+  return answer;
 }
 
 /// Compressible memory of `home` that both may access.
 Result<Mapped> compressible_on(const Driver& driver, const OpenGpu& home, const OpenGpu& other) {
   TRY(home.use());
-  Mapped memory = TRY(Mapped::create(driver, memory_of(home.device()), kBytes, Mapped::Kind::compressible));
-  TRY(memory.grant(home.device()));
-  TRY(memory.grant(other.device()));
-  return memory;
+  return Mapped::create(driver, memory_of(home.device()), kBytes, {home.device(), other.device()},
+                        Mapped::Kind::compressible);
 }
 
-Result<nlohmann::json> share_compressible(const Driver& driver, const OpenGpu& from, const OpenGpu& to, u64 key) {
-  const auto& looks = memory_of_test(kCompressible).looks;
+Result<Answer> share_compressible(const Driver& driver, const OpenGpu& from, const OpenGpu& to, u64 key) {
   const Mapped source = TRY(compressible_on(driver, from, to));
   const Mapped target = TRY(compressible_on(driver, to, from));
   TRY(fill(from, source.address(), key));
-  const nlohmann::json loaded = TRY_IN(looks[0], look(driver, to, source.address(), key));
-  nlohmann::json seen = nlohmann::json::array({loaded});
-  if (seen_of(loaded).wrong != 0) return seen;
-  TRY_IN(looks[1], fill(from, target.address(), key));
-  seen.push_back(TRY_IN(looks[1], look(driver, to, target.address(), key)));
-  return seen;
+  Answer answer;
+  TRY_IN(kCompressibleLooks[0], look(driver, to, source.address(), key, answer));
+  if (answer.sides[0].seen.wrong != 0) return answer;
+  TRY_IN(kCompressibleLooks[1], fill(from, target.address(), key));
+  TRY_IN(kCompressibleLooks[1], look(driver, to, target.address(), key, answer));
+  return answer;
 }
+
+/// Kind of memory.
+struct Memory {
+  Task task;
+  const char* test;
+  const char* phase;
+  bool Asked::*asked;
+  const char* danger;
+  CUdevice_attribute needed;
+  const char* lacking;
+  Result<Answer> (*share)(const Driver& driver, const OpenGpu& from, const OpenGpu& to, u64 key);
+  const char* const* looks;
+};
+constexpr Memory kMemories[] = {
+    {Task::compressible, kCompressible, "compressible memory", &Asked::compressible,
+     "on some drivers it reaches host memory instead", CU_DEVICE_ATTRIBUTE_GENERIC_COMPRESSION_SUPPORTED,
+     "not supported: a GPU has no compressible memory", share_compressible, kCompressibleLooks},
+    {Task::managed, kManaged, "managed memory", &Asked::managed,
+     "on some drivers it takes all GPUs down until a reboot", CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS,
+     "not supported: a GPU has no managed memory that others may use at the same time", share_managed,
+     kManagedLooks},  // last: it may take the machine down
+};
 
 // ---- requesting process ---------------------------------------------------------------------------------------------
 
 /// Records the results of a transfer's pages. Returns the reason why they are no valid test; empty: they are.
-std::string note_looks(Bench& bench, const Transfer& transfer, const Memory& memory, const nlohmann::json& looks) {
-  for (std::size_t i = 0; i < looks.size(); ++i) {
-    const Seen seen = seen_of(looks[i]);
+std::string note_looks(Bench& bench, const Transfer& transfer, const Memory& memory, const Answer& answer) {
+  for (std::size_t i = 0; i < std::min<std::size_t>(answer.looks, answer.sides.size()); ++i) {
+    const Seen& seen = answer.sides[i].seen;
     if (seen.wrong == 0 && seen.right != kBytes) return fmt::format("only {} bytes were looked at", seen.right);
     bench.pair(transfer.from, transfer.to).verified_bytes[memory.test] += seen.right;
     if (seen.wrong == 0) continue;
@@ -177,15 +134,19 @@ std::string untested(const Asked& asked, const Memory& memory) {
 
 }  // namespace
 
-Result<nlohmann::json> share_memory(const Second& second, const std::string& test, CUdevice from, CUdevice to,
-                                    u64 key) {
-  if (const std::string why = not_shared(second, test, from, to); !why.empty()) return nlohmann::json{{"not_run", why}};
+Result<Answer> share_memory(const Second& second, const Request& request) {
+  TRY(second.usable(request.from, request.to));
+  TRY(second.reaches(request.to, request.from));
+  TRY(second.reaches(request.from, request.to));
   const Driver& driver = second.driver();
-  const auto share = test == kManaged ? share_managed : share_compressible;
-  Result<nlohmann::json> looks = share(driver, second.find(from)->gpu, second.find(to)->gpu, key);
-  if (looks) return nlohmann::json{{"looks", *std::move(looks)}};
-  if (driver.faulted()) return Failure(looks.error());
-  return nlohmann::json{{"not_run", looks.error().message}};
+  const OpenGpu& from = second.gpu(request.from);
+  const OpenGpu& to = second.gpu(request.to);
+  const Memory& memory = *std::ranges::find(kMemories, request.task, &Memory::task);
+  for (const OpenGpu* gpu : {&from, &to})
+    if (!device_has(driver, gpu->device(), memory.needed)) return fail(ErrorCode::busy, memory.lacking);
+  Result<Answer> answer = memory.share(driver, from, to, request.keys[0]);
+  if (!answer && !driver.faulted()) return answer_of(Answer::Kind::not_run, answer.error().message);
+  return answer;
 }
 
 std::map<std::string, std::string> untested_memory(const Asked& asked) {
@@ -200,20 +161,12 @@ Result<void> PeerProcess::prove_memory(Bench& bench) {
     if (!untested(bench.asked, memory).empty()) continue;
     bench.phases.begin(memory.phase);
     for (Pair& pair : bench.found.pairs) {
-      std::string why = no_access(pair);
-      if (why.empty()) why = gone_;
-      if (why.empty()) {
-        const Transfer transfer = bench.keys.next(memory.test, pair.from, pair.to, whole(kBytes));
-        const auto answer = try_pair(bench, pair, memory.test, kBytes,
-                                     {{"do", "share"},
-                                      {"test", memory.test},
-                                      {"from", bench.gpu(pair.from).device()},
-                                      {"to", bench.gpu(pair.to).device()},
-                                      {"key", transfer.key}});
-        if (!answer) continue;
-        why = answer->value("not_run", "");
-        if (why.empty()) why = note_looks(bench, transfer, memory, answer->at("looks"));
-      }
+      const Transfer transfer = bench.keys.next(memory.test, pair.from, pair.to, whole(kBytes));
+      const Result<Answer> answer =
+          try_pair(bench, pair, memory.test, {.task = memory.task, .bytes = kBytes, .keys = {transfer.key, 0}});
+      std::string why;
+      if (answer) why = note_looks(bench, transfer, memory, *answer);
+      if (!answer && answer.error().code == ErrorCode::busy) why = answer.error().message;
       if (!why.empty()) pair.not_run[memory.test] = why;
     }
     TRY(still_working(bench));

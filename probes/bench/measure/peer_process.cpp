@@ -1,19 +1,21 @@
 // SPDX-License-Identifier: MIT
 #include "probes/bench/measure/peer_process.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
-#include <algorithm>
-#include <array>
+#include <climits>
 #include <csignal>
+#include <cstring>
 #include <optional>
 #include <thread>
 
-#include "probes/bench/device/mapped.hpp"
 #include "probes/bench/measure/arrivals.hpp"
-#include "probes/bench/measure/peer_serve.hpp"
 
 namespace p2pd::bench {
 
@@ -22,157 +24,204 @@ using std::chrono::milliseconds;
 
 namespace {
 
-constexpr milliseconds kPatience{10'000};  // limit for an answer
-constexpr milliseconds kDying{1'000};      // limit for its end: the driver destroys its contexts first
+constexpr u64 kHalf = 16ULL << 20;     // of the second process's GPUs
+constexpr milliseconds kDying{1'000};  // limit for its end: the driver destroys its contexts first
 constexpr milliseconds kStep{1};
-constexpr u64 kMostStrip = 1ULL << 20;  // bytes, for each pair and test
-constexpr std::array<const char*, 3> kIpcTests = {"ipc-store", "ipc-copy", "ipc-vmm"};
-constexpr char kNoAtomics[] = "not supported (NS): the driver offers none over this path";
 
-struct Shared {
-  Mapped memory;
+Result<void> open_one(const Driver& driver, Kernels& kernels, int ordinal, OpenGpu& gpu) {
+  CUdevice device = 0;
+  CU(driver, cuDeviceGet(&device, ordinal));
+  int mode = 0;
+  CU(driver, cuDeviceGetAttribute(&mode, CU_DEVICE_ATTRIBUTE_COMPUTE_MODE, device));
+  if (mode != CU_COMPUTEMODE_DEFAULT)  // a context in this process would block the first process
+    return fail(ErrorCode::busy, "the compute mode allows no second process");
+  return gpu.open(kernels, kHalf);
+}
+
+/// Closes everything but the channel, so that a hanging process keeps no pipe of another process open.
+void keep_only(int channel) {
+  constexpr int kPlace = STDERR_FILENO + 1;
+  const int null = ::open("/dev/null", O_RDWR | O_CLOEXEC);
+  if (channel != kPlace) ::dup2(channel, kPlace);
+  for (int standard = 0; standard < kPlace; ++standard) ::dup2(null, standard);
+  ::syscall(SYS_close_range, kPlace + 1U, UINT_MAX, 0U);
+}
+
+/// Message with room for a descriptor.
+struct Envelope : msghdr {
+  explicit Envelope(iovec& bytes) : msghdr{} {
+    msg_iov = &bytes;
+    msg_iovlen = 1;
+    msg_control = control.data();
+    msg_controllen = control.size();
+  }
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
+};
+
+Result<Request> receive_request(int channel, Descriptor& descriptor) {
+  Request request;
+  descriptor = TRY(receive_message(channel, &request, sizeof request));
+  return request;
+}
+
+/// Returns false if the answer was an error or the other end is closed: then the process ends.
+bool reply(int channel, const Result<Answer>& result) {
+  Answer answer = result ? *result : Answer{};
+  if (!result) {
+    const bool tried = result.error().code == ErrorCode::io;
+    answer = answer_of(tried ? Answer::Kind::error : Answer::Kind::not_run, result.error().message);
+  }
+  return send_message(channel, &answer, sizeof answer) && answer.kind != Answer::Kind::error;
+}
+
+Result<Answer> answer_to(const Second& second, IpcMemory& memory, const Request& request,
+                         const Descriptor& descriptor) {
+  switch (request.task) {
+    case Task::memory:
+      memory.shared.emplace(request.to, Mapped::import(second.driver(), descriptor.get(), request.bytes));
+      return Answer{};
+    case Task::ipc_store:
+    case Task::ipc_copy:
+    case Task::ipc_vmm: return write_memory(second, memory, request);
+    case Task::all_reduce: return reduce_in_graph(second, request);
+    case Task::contend: return contend(second, request);
+    default: return share_memory(second, request);
+  }
+}
+
+Result<void> serve(int channel) {
   Descriptor descriptor;
-};
-
-/// Memory of a GPU for writes by the other process, or the reason why there is none.
-struct Offer {
-  Result<CUipcMemHandle> legacy;
-  Result<Shared> shared;
-};
-
-Result<CUipcMemHandle> legacy_handle(const Bench& bench, const OpenGpu& gpu) {
-  TRY(gpu.use());
-  CUipcMemHandle handle{};
-  CU(bench.driver, cuIpcGetMemHandle(&handle, gpu.arena()));
-  return handle;
+  TRY(receive_request(channel, descriptor));
+  const Driver driver = TRY(Driver::load());
+  Second second(driver);
+  TRY(second.open());
+  std::optional<IpcMemory> memory(std::in_place);
+  for (bool going = true; going;) {
+    const Request request = TRY(receive_request(channel, descriptor));
+    if (request.task == Task::close)
+      memory.emplace();
+    else
+      going = reply(channel, answer_to(second, *memory, request, descriptor));
+  }
+  return {};
 }
 
-Result<Shared> shared_memory(const Bench& bench, const OpenGpu& gpu, u64 bytes) {
-  if (!device_has(bench.driver, gpu.device(), CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED) ||
-      !device_has(bench.driver, gpu.device(), CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED))
-    return fail(ErrorCode::invalid, "the GPU has no memory that goes by file descriptor");
-  TRY(gpu.use());
-  Mapped memory = TRY(Mapped::create(bench.driver, memory_of(gpu.device()), bytes, Mapped::Kind::shareable));
-  TRY(memory.grant(gpu.device()));
-  Descriptor descriptor = TRY(memory.share());
-  return Shared{std::move(memory), std::move(descriptor)};
+/// Main function of the second process: opens every GPU, answers until the channel closes. `parent`: the process that
+/// forked it.
+[[noreturn]] void serve_peer(int channel, pid_t parent) {
+  constexpr int kChannel = STDERR_FILENO + 1;
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (::getppid() != parent) ::_exit(1);
+  keep_only(channel);
+  const Result<void> served = serve(kChannel);
+  // An error before serving is the answer to any request.
+  Descriptor descriptor;
+  if (!served && receive_request(kChannel, descriptor)) reply(kChannel, fail(ErrorCode::io, served.error().message));
+  ::_exit(0);
 }
-
-/// Request to the other process, while it is built.
-class IpcRequest {
- public:
-  explicit IpcRequest(Bench& bench) : bench_(&bench), arrivals_(bench) {
-    const auto gpus = static_cast<u64>(bench.count());
-    strip_ = kMostStrip;
-    for (const OpenGpu& gpu : bench.gpus) strip_ = std::min(strip_, gpu.half() / (2 * gpus) & ~4095ULL);
-    request_ = {{"do", "ipc"}, {"strip_bytes", strip_}, {"writes", nlohmann::json::array()}};
-  }
-
-  Result<void> make() {
-    for (const OpenGpu& gpu : bench_->gpus) offer(gpu);
-    for (Pair& pair : bench_->found.pairs) {
-      for (std::size_t test = 0; test < kIpcTests.size(); ++test) TRY(add(pair, test));
-    }
-    return bench_->finish();  // the poison is there before any write
-  }
-
-  const nlohmann::json& json() const { return request_; }
-  std::vector<int> descriptors() const {
-    std::vector<int> numbers;
-    for (const Offer& offer : offers_) {
-      if (offer.shared) numbers.push_back(offer.shared->descriptor.get());
-    }
-    return numbers;
-  }
-
-  /// Records the writes that the other process could not make, and verifies the others.
-  Result<void> finish(const nlohmann::json& answer) {
-    for (const auto& [number, why] : answer.at("not_run").get<std::vector<std::pair<std::size_t, std::string>>>())
-      skip(number, why);
-    if (answer.contains("faulted"))
-      end_at(answer.at("faulted").get<std::size_t>(), answer.at("fault").get<std::string>());
-    return arrivals_.verify();
-  }
-  void give_up(const std::string& why) {
-    for (std::size_t i = 0; i < request_["writes"].size(); ++i) skip(i, why);
-  }
-
- private:
-  void offer(const OpenGpu& gpu) {
-    const std::size_t descriptors_before = descriptors().size();
-    offers_.push_back(
-        {legacy_handle(*bench_, gpu), shared_memory(*bench_, gpu, static_cast<u64>(bench_->count()) * strip_)});
-    const Offer& offer = offers_.back();
-    request_["devices"].push_back(gpu.device());
-    nlohmann::json bytes = nullptr;
-    if (offer.legacy) bytes = std::vector<unsigned char>(offer.legacy->reserved, std::end(offer.legacy->reserved));
-    request_["legacy"].push_back(bytes);
-    request_["shared"].push_back(offer.shared ? static_cast<int>(descriptors_before) : -1);
-    request_["shared_bytes"].push_back(offer.shared ? offer.shared->memory.bytes() : 0);
-  }
-
-  Result<void> add(Pair& pair, std::size_t test) {
-    const Offer& offer = offers_[static_cast<std::size_t>(pair.to)];
-    const bool vmm = kIpcTests[test] == std::string_view("ipc-vmm");
-    std::string why = no_access(pair);
-    if (why.empty() && vmm && !offer.shared) why = offer.shared.error().message;
-    if (why.empty() && !vmm && !offer.legacy) why = offer.legacy.error().message;
-    if (!why.empty()) {
-      pair.not_run[kIpcTests[test]] = why;
-      return {};
-    }
-    const OpenGpu& owner = bench_->gpu(pair.to);
-    const u64 place = static_cast<u64>(pair.from) + (vmm ? 0 : test * static_cast<u64>(bench_->count()));
-    const CUdeviceptr base = vmm ? offer.shared->memory.address() : owner.arena();
-    const CUdeviceptr strip = (vmm ? base : owner.in()) + place * strip_;
-    const Transfer transfer = TRY(arrivals_.expect(kIpcTests[test], pair.from, pair.to, strip, strip_));
-    request_["writes"].push_back(
-        {{"test", kIpcTests[test]}, {"from", pair.from}, {"to", pair.to}, {"at", strip - base}, {"key", transfer.key}});
-    return {};
-  }
-
-  /// Records that the other process faulted at this write.
-  void end_at(std::size_t number, const std::string& why) {
-    const nlohmann::json& write = request_["writes"].at(number);
-    Wrong wrong;
-    write["test"].get_to(wrong.test);
-    write["from"].get_to(wrong.from);
-    write["to"].get_to(wrong.to);
-    wrong.bytes = strip_;
-    wrong.kind = WrongKind::faulted;
-    wrong.detail = "the second process: " + why;
-    bench_->found.wrong.push_back(wrong);
-    for (std::size_t i = number; i < request_["writes"].size(); ++i) skip(i, "the second process faulted before");
-  }
-
-  void skip(std::size_t number, const std::string& why) {
-    const nlohmann::json& write = request_["writes"].at(number);
-    bench_->pair(write["from"].get<int>(), write["to"].get<int>()).not_run[write["test"].get<std::string>()] = why;
-  }
-
-  Bench* bench_;
-  Arrivals arrivals_;
-  u64 strip_ = 0;
-  std::vector<Offer> offers_;
-  nlohmann::json request_;
-};
 
 }  // namespace
+
+Answer answer_of(Answer::Kind kind, std::string_view text) {
+  Answer answer;
+  answer.kind = kind;
+  text.copy(answer.text.data(), answer.text.size() - 1);
+  return answer;
+}
+
+Result<void> send_message(int socket, const void* message, std::size_t size, int descriptor) {
+  iovec bytes{const_cast<void*>(message), size};
+  Envelope envelope(bytes);
+  if (descriptor < 0) {
+    envelope.msg_controllen = 0;
+  } else {
+    cmsghdr* const part = CMSG_FIRSTHDR(&envelope);
+    part->cmsg_level = SOL_SOCKET;
+    part->cmsg_type = SCM_RIGHTS;
+    part->cmsg_len = CMSG_LEN(sizeof descriptor);
+    std::memcpy(CMSG_DATA(part), &descriptor, sizeof descriptor);
+  }
+  if (::sendmsg(socket, &envelope, MSG_NOSIGNAL | MSG_DONTWAIT) >= 0) return {};
+  if (errno == EPIPE || errno == ECONNRESET) return fail(ErrorCode::not_found, "the other end is closed");
+  return fail_errno("sendmsg");
+}
+
+Result<Descriptor> receive_message(int socket, void* message, std::size_t size) {
+  iovec bytes{message, size};
+  Envelope envelope(bytes);
+  ssize_t got = 0;
+  while ((got = ::recvmsg(socket, &envelope, MSG_CMSG_CLOEXEC)) < 0 && errno == EINTR) continue;
+  if (got < 0 && errno == EAGAIN) return fail(ErrorCode::timeout, fmt::format("no answer in {} s", kAnswerSeconds));
+  if (got < 0 && errno != ECONNRESET) return fail_errno("recvmsg");
+  if (got <= 0) return fail(ErrorCode::not_found, "the other end is closed");
+  int number = -1;
+  const cmsghdr* const part = CMSG_FIRSTHDR(&envelope);
+  if (part != nullptr && part->cmsg_type == SCM_RIGHTS) std::memcpy(&number, CMSG_DATA(part), sizeof number);
+  Descriptor descriptor(number);
+  if (static_cast<std::size_t>(got) != size || (envelope.msg_flags & MSG_TRUNC) != 0)
+    return fail(ErrorCode::invalid, "a message of another size");
+  return descriptor;
+}
+
+Result<void> Second::open() {
+  int count = 0;
+  CU(driver_, cuDeviceGetCount(&count));
+  for (int i = 0; i < count; ++i) gpus_.push_back({OpenGpu(driver_, i), ""});
+  std::vector<std::thread> threads;
+  for (int i = 0; i < count; ++i) {
+    threads.emplace_back([this, i, &gpu = gpus_[static_cast<std::size_t>(i)]] {
+      const Result<void> opened = open_one(driver_, kernels_, i, gpu.gpu);
+      if (!opened) gpu.problem = opened.error().message;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (int from = count - 1; from >= 0; --from)
+    for (int to = count - 1; to >= 0; --to)
+      if (from != to && usable(from, to)) refused_[{from, to}] = enable_peer(gpu(from), gpu(to));
+  return {};
+}
+
+std::string Second::enable_peer(const OpenGpu& from, const OpenGpu& to) const {
+  int can = 0;
+  CUresult result = driver_->cuDeviceCanAccessPeer(&can, from.device(), to.device());
+  if (result == CUDA_SUCCESS && can == 0) result = CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
+  if (result == CUDA_SUCCESS) result = driver_->cuCtxSetCurrent(from.context());
+  if (result == CUDA_SUCCESS) result = driver_->cuCtxEnablePeerAccess(to.context(), 0);
+  return result == CUDA_SUCCESS ? "" : driver_.name(result);
+}
+
+Result<void> Second::usable(int from, int to) const {
+  for (const int number : {from, to}) {
+    if (number < 0 || static_cast<std::size_t>(number) >= gpus_.size())
+      return fail(ErrorCode::busy, "the second process does not see the GPU");
+    const std::string& problem = gpus_[static_cast<std::size_t>(number)].problem;
+    if (!problem.empty()) return fail(ErrorCode::busy, "the second process: " + problem);
+  }
+  return {};
+}
+
+Result<void> Second::reaches(int from, int to) const {
+  const std::string& refused = refused_.at({from, to});
+  if (!refused.empty()) return fail(ErrorCode::busy, "the second process was refused peer access: " + refused);
+  return {};
+}
+
+// ---- requesting process ---------------------------------------------------------------------------------------------
 
 Result<PeerProcess> PeerProcess::start() {
   std::array<int, 2> ends{};
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) != 0) return fail_errno("socketpair");
   Descriptor ours(ends[0]);
   const Descriptor theirs(ends[1]);
+  constexpr timeval kPatience{.tv_sec = kAnswerSeconds, .tv_usec = 0};
+  if (::setsockopt(ours.get(), SOL_SOCKET, SO_RCVTIMEO, &kPatience, sizeof kPatience) != 0)
+    return fail_errno("SO_RCVTIMEO");
   const pid_t parent = ::getpid();
   const pid_t process = ::fork();
   if (process < 0) return fail_errno("fork");
   if (process == 0) serve_peer(theirs.get(), parent);
   return PeerProcess(process, std::move(ours));
 }
-
-// Ends the process: while it is still dying, it would count as another user of the GPUs.
-PeerProcess::~PeerProcess() { end(); }
 
 PeerProcess::PeerProcess(PeerProcess&& other) noexcept
     : process_(std::exchange(other.process_, -1)), channel_(std::move(other.channel_)), gone_(std::move(other.gone_)) {}
@@ -195,76 +244,52 @@ std::string PeerProcess::end() {
   return fmt::format("ended with status {}", WEXITSTATUS(status));
 }
 
-Result<nlohmann::json> PeerProcess::ask(const nlohmann::json& request, const std::vector<int>& descriptors) {
-  Result<void> sent = send_message(channel_.get(), request, descriptors);
-  Result<Message> answer = sent ? receive_message(channel_.get(), kPatience) : Failure(std::move(sent).error());
-  if (answer && !answer->body.contains("error")) return std::move(answer->body);
-  std::string why = answer ? answer->body["error"].get<std::string>() : answer.error().message;
-  const bool by_itself = !answer && answer.error().code == ErrorCode::not_found;
-  const std::string last = end();
-  if (by_itself && !last.empty()) why = last;
-  gone_ = "the second process: " + why;
-  return fail(answer ? ErrorCode::io : answer.error().code, gone_);
+void PeerProcess::tell(Task task) {
+  const Request request{.task = task};
+  (void)send_message(channel_.get(), &request, sizeof request);
 }
 
-Result<nlohmann::json> PeerProcess::try_pair(Bench& bench, const Pair& pair, const char* test, u64 bytes,
-                                             const nlohmann::json& request) {
-  bench.under_way = UnderWay{fmt::format("after-{}", test), pair.from, pair.to};
-  auto answer = ask(request);
+Result<Answer> PeerProcess::ask(const Request& request, int descriptor) {
+  if (!gone_.empty()) return fail(ErrorCode::busy, gone_);
+  Answer answer;
+  Result<void> done = send_message(channel_.get(), &request, sizeof request, descriptor);
+  if (done)
+    if (auto received = receive_message(channel_.get(), &answer, sizeof answer); !received)
+      done = Failure(std::move(received).error());
+  answer.text.back() = '\0';
+  std::string why = done ? answer.text.data() : done.error().message;
+  if (done && answer.kind == Answer::Kind::not_run) return fail(ErrorCode::busy, std::move(why));
+  if (done && answer.kind != Answer::Kind::error) return answer;
+  const std::string last = end();
+  if (!done && done.error().code == ErrorCode::not_found && !last.empty()) why = last;  // it ended by itself
+  gone_ = "the second process: " + why;
+  return fail(done ? ErrorCode::io : done.error().code, gone_);
+}
+
+Result<Answer> PeerProcess::ask_about(Bench& bench, const Pair& pair, Request request) {
+  const bool before = gone_.empty();
+  request.from = pair.from;
+  request.to = pair.to;
+  Result<Answer> answer = ask(request);
+  if (before && !gone_.empty()) gone_ += fmt::format(" (over GPU {} -> GPU {})", pair.from, pair.to);
   bench.phases.go_on();
-  if (answer) return answer;
-  Wrong wrong;
-  wrong.test = test;
-  wrong.from = pair.from;
-  wrong.to = pair.to;
-  wrong.bytes = bytes;
-  wrong.kind = answer.error().code == ErrorCode::timeout ? WrongKind::hung : WrongKind::faulted;
-  wrong.detail = answer.error().message;
-  bench.found.wrong.push_back(wrong);
-  gone_ += fmt::format(" (over GPU {} -> GPU {})", pair.from, pair.to);
+  return answer;
+}
+
+Result<Answer> PeerProcess::try_pair(Bench& bench, const Pair& pair, const char* test, const Request& request) {
+  TRY(can_send(pair));
+  if (!gone_.empty()) return fail(ErrorCode::busy, gone_);
+  bench.under_way = UnderWay{fmt::format("after-{}", test), pair.from, pair.to};
+  Result<Answer> answer = ask_about(bench, pair, request);
+  if (answer || answer.error().code == ErrorCode::busy) return answer;
+  const WrongKind kind = answer.error().code == ErrorCode::timeout ? WrongKind::hung : WrongKind::faulted;
+  bench.found.wrong.push_back(wrong_of(test, pair.from, pair.to, request.bytes, kind, answer.error().message));
   return answer;
 }
 
 Result<void> still_working(const Bench& bench) {
-  for (const OpenGpu& gpu : bench.gpus)
-    TRY(gpu.launch(Kernel::fill, gpu.wide(), gpu.stream(), gpu.scratch(), OpenGpu::kScratch / 8, u64{0}));
+  for (const OpenGpu& gpu : bench.gpus) TRY(gpu.fill(gpu.scratch(), OpenGpu::kScratch, 0));
   return bench.finish();
-}
-
-void PeerProcess::go() {
-  if (const Result<void> sent = send_message(channel_.get(), {{"do", "open"}}); !sent)
-    gone_ = "the second process: " + sent.error().message;
-}
-
-Result<void> PeerProcess::prove_ipc(Bench& bench) {
-  IpcRequest request(bench);
-  TRY(request.make());
-  const auto answer =
-      process_ < 0 ? Result<nlohmann::json>(fail(ErrorCode::io, gone_)) : ask(request.json(), request.descriptors());
-  if (answer) return request.finish(*answer);
-  request.give_up(answer.error().message);
-  return {};
-}
-
-Result<void> PeerProcess::contend(Bench& bench) {
-  for (Pair& pair : bench.found.pairs) {
-    std::string why = no_access(pair);
-    if (why.empty() && !pair.native_atomics) why = kNoAtomics;
-    if (why.empty()) why = gone_;
-    if (why.empty()) {
-      const auto answer =
-          ask({{"do", "contend"}, {"from", bench.gpu(pair.from).device()}, {"to", bench.gpu(pair.to).device()}});
-      const std::string problem = answer ? answer->value("problem", "") : answer.error().message;
-      if (answer)
-        why = answer->value("not_run", "");
-      else
-        gone_ += fmt::format(" (over GPU {} -> GPU {})", pair.from, pair.to);
-      bench.phases.go_on();
-      if (why.empty()) bench.found.atomics.push_back({pair.from, pair.to, problem.empty(), problem});
-    }
-    if (!why.empty()) pair.not_run["atomics"] = why;
-  }
-  return {};
 }
 
 }  // namespace p2pd::bench

@@ -11,7 +11,6 @@
 
 #include "probes/bench/measure/arrivals.hpp"
 #include "probes/bench/measure/peer_process.hpp"
-#include "probes/bench/measure/peer_serve.hpp"
 #include "probes/bench/report/text.hpp"
 
 namespace p2pd::bench {
@@ -30,21 +29,13 @@ using Two = std::array<const OpenGpu*, 2>;
 
 Result<Graph> capture_reduce(const Driver& driver, const OpenGpu& own, const OpenGpu& peer, u64 bytes, u64 key,
                              u64 peer_key) {
-  TRY(own.use());
-  CU(driver, cuMemsetD32Async(own.scratch(), 0, (kSeenPlace + sizeof(Seen)) / 4, own.stream()));
+  TRY(own.set(own.scratch(), kSeenPlace + sizeof(Seen), 0));
   TRY(own.finish());
   return Graph::capture(driver, own, [&] {
     return own.launch(Kernel::all_reduce, {kReduceBlocks, 1, kReduceThreads}, own.stream(), peer.out(), peer.scratch(),
                       own.out(), own.scratch(), own.in(), bytes / 8, key, peer_key, kWaitLimitNs,
                       own.scratch() + kSeenPlace);
   });
-}
-
-Result<Reduce> state_of(const Driver& driver, const OpenGpu& gpu) {
-  Reduce state{};
-  TRY(gpu.use());
-  CU(driver, cuMemcpyDtoH(&state, gpu.scratch(), sizeof state));
-  return state;
 }
 
 /// Replays both graphs until all replays are done, or one GPU has stopped.
@@ -55,7 +46,10 @@ Result<std::array<Reduce, 2>> replay(const Driver& driver, const Two& gpus, cons
     for (u64 i = 0; i < std::min(kTogether, replays - done); ++i)
       for (const Graph& graph : graphs) TRY(graph.launch());
     for (const OpenGpu* gpu : gpus) TRY(gpu->finish());
-    for (std::size_t i = 0; i < gpus.size(); ++i) states[i] = TRY(state_of(driver, *gpus[i]));
+    for (std::size_t i = 0; i < gpus.size(); ++i) {
+      TRY(gpus[i]->use());
+      CU(driver, cuMemcpyDtoH(&states[i], gpus[i]->scratch(), sizeof states[i]));
+    }
   }
   return states;
 }
@@ -69,21 +63,9 @@ struct ReduceSize {
 constexpr ReduceSize kReduceSizes[] = {{8ULL << 10, 2000}, {512ULL << 10, 100}};
 
 /// Results of the GPU that receives `in`.
-struct ReduceSide {
+struct ReduceSide : Answer::Side {
   Transfer in;
-  u64 replays = 0;
-  u64 total_ns = 0;
-  u64 stopped = 0;  ///< see stopped_at
-  Seen seen{};
 };
-
-ReduceSide side_of(const Transfer& in, const nlohmann::json& json) {
-  ReduceSide side{in, 0, 0, 0, seen_of(json.at("seen"))};
-  json.at("replays").get_to(side.replays);
-  json.at("total_ns").get_to(side.total_ns);
-  json.at("stopped").get_to(side.stopped);
-  return side;
-}
 
 /// Adds the replays to what earlier ones of this pair and size gave.
 void add_row(Measurement& found, const ReduceSide& side, u64 bytes) {
@@ -117,15 +99,9 @@ Wrong wrong_sums(const Bench& bench, const ReduceSide& side, u64 bytes) {
 }
 
 Wrong no_flag(const ReduceSide& side, u64 bytes) {
-  Wrong wrong;
-  wrong.test = kGraphReduce;
-  wrong.from = side.in.from;
-  wrong.to = side.in.to;
-  wrong.bytes = bytes;
-  wrong.kind = WrongKind::lost;
-  wrong.detail = fmt::format("the flag that {} replay {} did not arrive within {} ms",
-                             side.stopped % 2 == 0 ? "begins" : "ends", side.stopped / 2, kWaitLimitNs / 1'000'000);
-  return wrong;
+  return wrong_of(kGraphReduce, side.in.from, side.in.to, bytes, WrongKind::lost,
+                  fmt::format("the flag that {} replay {} did not arrive within {} ms",
+                              side.stopped % 2 == 0 ? "begins" : "ends", side.stopped / 2, kWaitLimitNs / 1'000'000));
 }
 
 /// Records the results of one GPU. Returns false if the direction into it is wrong.
@@ -148,68 +124,56 @@ bool note_side(Bench& bench, const ReduceSide& side, const ReduceSide& other, u6
 
 }  // namespace
 
-Result<nlohmann::json> reduce_in_graph(const Second& second, CUdevice one, CUdevice other, u64 bytes, u64 replays,
-                                       const std::array<u64, 2>& keys) {
-  std::string why = second.problem(one, other);
-  if (why.empty()) why = second.refused(one, other);
-  if (why.empty()) why = second.refused(other, one);
-  if (!why.empty()) return nlohmann::json{{"not_run", why}};
+Result<Answer> reduce_in_graph(const Second& second, const Request& request) {
+  TRY(second.usable(request.from, request.to));
+  TRY(second.reaches(request.from, request.to));
+  TRY(second.reaches(request.to, request.from));
   const Driver& driver = second.driver();
-  const Two gpus{&second.find(one)->gpu, &second.find(other)->gpu};
+  const Two gpus{&second.gpu(request.from), &second.gpu(request.to)};
+  const auto& keys = request.keys;
   std::vector<Graph> graphs;
   for (std::size_t i = 0; i < gpus.size(); ++i)
-    graphs.push_back(TRY(capture_reduce(driver, *gpus[i], *gpus[1 - i], bytes, keys[i], keys[1 - i])));
-  const std::array<Reduce, 2> states = TRY(replay(driver, gpus, graphs, replays));
-  nlohmann::json sides = nlohmann::json::array();
+    graphs.push_back(TRY(capture_reduce(driver, *gpus[i], *gpus[1 - i], request.bytes, keys[i], keys[1 - i])));
+  const std::array<Reduce, 2> states = TRY(replay(driver, gpus, graphs, request.replays));
+  Answer answer;
   for (std::size_t i = 0; i < gpus.size(); ++i) {
-    Seen seen{};
+    Answer::Side& side = answer.sides[i];
     TRY(gpus[i]->use());
-    CU(driver, cuMemcpyDtoH(&seen, gpus[i]->scratch() + kSeenPlace, sizeof seen));
-    sides.push_back({{"replays", *std::ranges::min_element(states[i].replays)},
-                     {"total_ns", states[i].total_ns},
-                     {"stopped", states[i].stopped},
-                     {"seen", json_of(seen)}});
+    CU(driver, cuMemcpyDtoH(&side.seen, gpus[i]->scratch() + kSeenPlace, sizeof side.seen));
+    side.replays = *std::ranges::min_element(states[i].replays);
+    side.total_ns = states[i].total_ns;
+    side.stopped = states[i].stopped;
   }
-  return nlohmann::json{{"sides", sides}};
+  return answer;
 }
 
-bool PeerProcess::all_reduce(Bench& bench, int one, int other, u64 bytes, u64 replays) {
-  Pair& there = bench.pair(one, other);
-  Pair& back = bench.pair(other, one);
-  const auto not_run = [&](const std::string& why) {
-    there.not_run[kGraphReduce] = back.not_run[kGraphReduce] = why;
+bool PeerProcess::all_reduce(Bench& bench, Pair& there, u64 bytes, u64 replays) {
+  Pair& back = bench.pair(there.to, there.from);
+  const auto not_run = [&](const Error& why) {
+    there.not_run[kGraphReduce] = back.not_run[kGraphReduce] = why.message;
     return false;
   };
-  std::string why = no_access(there);
-  if (why.empty()) why = no_access(back);
-  if (why.empty()) why = gone_;
-  if (!why.empty()) return not_run(why);
+  for (const Pair* pair : {&there, &back})
+    if (const Result<void> reached = can_send(*pair); !reached) return not_run(reached.error());
   const Slots slots = whole(bytes * replays);
-  const Transfer out = bench.keys.next(kGraphReduce, one, other, slots);
-  const Transfer in = bench.keys.next(kGraphReduce, other, one, slots);
-  const auto answer = try_pair(bench, there, kGraphReduce, bytes,
-                               {{"do", "all-reduce"},
-                                {"from", bench.gpu(one).device()},
-                                {"to", bench.gpu(other).device()},
-                                {"bytes", bytes},
-                                {"replays", replays},
-                                {"keys", {out.key, in.key}}});
-  if (!answer) return false;
-  if (answer->contains("not_run")) return not_run(answer->at("not_run").get<std::string>());
-  const ReduceSide first = side_of(in, answer->at("sides").at(0));
-  const ReduceSide second = side_of(out, answer->at("sides").at(1));
+  const Transfer out = bench.keys.next(kGraphReduce, there.from, there.to, slots);
+  const Transfer in = bench.keys.next(kGraphReduce, there.to, there.from, slots);
+  const Result<Answer> answer =
+      try_pair(bench, there, kGraphReduce,
+               {.task = Task::all_reduce, .bytes = bytes, .replays = replays, .keys = {out.key, in.key}});
+  if (!answer) return answer.error().code == ErrorCode::busy && not_run(answer.error());
+  const ReduceSide first{answer->sides[0], in};
+  const ReduceSide second{answer->sides[1], out};
   const bool right = note_side(bench, second, first, bytes);
   return note_side(bench, first, second, bytes) && right;
 }
 
 Result<void> PeerProcess::prove_all_reduce(Bench& bench) {
   const bool before = gone_.empty();
-  for (int one = 0; one < bench.count(); ++one) {
-    for (int other = one + 1; other < bench.count(); ++other) {
-      if (!is_measured(bench.found, one, other)) continue;
-      for (const ReduceSize& size : kReduceSizes)
-        if (!all_reduce(bench, one, other, size.bytes, size.replays)) break;
-    }
+  for (Pair& pair : bench.found.pairs) {
+    if (pair.from > pair.to) continue;
+    for (const ReduceSize& size : kReduceSizes)
+      if (!all_reduce(bench, pair, size.bytes, size.replays)) break;
   }
   return before && !gone_.empty() ? still_working(bench) : Result<void>();
 }

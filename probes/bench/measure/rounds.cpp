@@ -22,9 +22,17 @@ bool collide(const Bench& bench, const std::pair<int, int>& one, const std::pair
   const Path& second = bench.path(other.first, other.second);
   if (first.kind == PathKind::nvlink && second.kind == PathKind::nvlink) return false;
   if (first.kind == PathKind::unknown || second.kind == PathKind::unknown) return true;
-  return std::any_of(first.shared.begin(), first.shared.end(), [&](const std::string& edge) {
-    return std::find(second.shared.begin(), second.shared.end(), edge) != second.shared.end();
+  return std::ranges::any_of(first.shared, [&](const std::string& edge) {
+    return std::ranges::find(second.shared, edge) != second.shared.end();
   });
+}
+
+Result<void> disable(const Bench& bench, const Ordered& peers) {
+  for (const auto& [from, to] : peers) {
+    TRY(bench.gpu(from).use());
+    CU(bench.driver, cuCtxDisablePeerAccess(bench.gpu(to).context()));
+  }
+  return {};
 }
 
 }  // namespace
@@ -82,15 +90,15 @@ std::vector<Round> each_link(const Measurement& found) {
 std::vector<Round> apart(const Bench& bench, const std::vector<Round>& all) {
   std::vector<Round> rounds;
   for (const Round& round : all) {
-    const std::size_t first = rounds.size();
+    std::vector<Round> parts;
     for (const auto& pair : round) {
-      auto fits =
-          std::find_if(rounds.begin() + static_cast<std::ptrdiff_t>(first), rounds.end(), [&](const Round& other) {
-            return std::none_of(other.begin(), other.end(), [&](const auto& p) { return collide(bench, p, pair); });
-          });
-      if (fits == rounds.end()) fits = rounds.insert(fits, Round{});
+      auto fits = std::ranges::find_if(parts, [&](const Round& part) {
+        return std::ranges::none_of(part, [&](const auto& other) { return collide(bench, other, pair); });
+      });
+      if (fits == parts.end()) fits = parts.insert(fits, Round{});
       fits->push_back(pair);
     }
+    std::ranges::move(parts, std::back_inserter(rounds));
   }
   return rounds;
 }
@@ -103,8 +111,8 @@ const Path& Bench::path(int one, int other) const {
   return paths[static_cast<std::size_t>(one)][static_cast<std::size_t>(other)];
 }
 
-std::vector<std::pair<int, int>> Bench::both_ways(const Round& round) const {
-  std::vector<std::pair<int, int>> ordered;
+Ordered Bench::both_ways(const Round& round) const {
+  Ordered ordered;
   for (const auto& [one, other] : round) {
     if (!pair(one, other).refused.empty() || !pair(other, one).refused.empty()) continue;
     ordered.emplace_back(one, other);
@@ -119,14 +127,30 @@ Result<void> Bench::finish() const {
   return {};
 }
 
+Result<AllSeen> Bench::seen() const {
+  TRY(finish());
+  AllSeen all;
+  for (const OpenGpu& gpu : gpus) all.push_back(TRY(gpu.seen()));
+  return all;
+}
+
+Result<void> Bench::forget() const {
+  for (OpenGpu& gpu : gpus) TRY(gpu.forget());
+  return {};
+}
+
+void Bench::report(std::string_view test, int from, int to) {
+  under_way = UnderWay{std::string(test), from, to};
+  phases.begin_part(fmt::format("{} {} {}", test, from, to));
+}
+
 Result<void> Bench::each(std::string_view test, const Ordered& ordered,
                          const std::function<Result<void>(const Ordered&)>& work) {
   if (asked.soak_minutes > 0 && !ordered.empty()) {
     const auto two = [](const auto& pair) { return std::pair(std::minmax(pair.first, pair.second)); };
     const auto [from, to] = ordered.front();
     const bool one_pair = std::ranges::all_of(ordered, [&](const auto& p) { return two(p) == two(ordered.front()); });
-    under_way = UnderWay{std::string(test), one_pair ? from : -1, one_pair ? to : -1};
-    phases.begin_part(fmt::format("{} {} {}", test, under_way->from, under_way->to));
+    report(test, one_pair ? from : -1, one_pair ? to : -1);
   }
   if (!asked.alone) return work(ordered);
   for (const auto& one : ordered) {
@@ -141,18 +165,14 @@ Result<void> Bench::each(std::string_view test, const Ordered& ordered,
 Result<void> Bench::part(std::string_view test, int from, int to) {
   if (!asked.alone) return {};
   TRY(finish());
-  under_way = UnderWay{std::string(test), from, to};
-  phases.begin_part(fmt::format("{} {} {}", test, from, to));
+  report(test, from, to);
   return {};
 }
 
 Result<void> Bench::connect(const Round& round) {
   if (!few_peers || connected == round) return {};
   TRY(finish());
-  for (const auto& [from, to] : both_ways(connected)) {
-    TRY(gpu(from).use());
-    CU(driver, cuCtxDisablePeerAccess(gpu(to).context()));
-  }
+  TRY(disable(*this, both_ways(connected)));
   connected = round;
   for (const auto& [from, to] : both_ways(connected)) {
     TRY(gpu(from).use());
@@ -164,26 +184,26 @@ Result<void> Bench::connect(const Round& round) {
 Result<void> enable_peers(Bench& bench) {
   const Driver& driver = bench.driver;
   bench.enabled = true;
-  Round enabled;
-  for (int one = 0; one < bench.count(); ++one) {
-    for (int other = one + 1; other < bench.count(); ++other) {
-      if (!is_measured(bench.found, one, other)) continue;
-      for (const auto& [from, to] : {std::pair(one, other), std::pair(other, one)}) {
-        Pair& pair = bench.pair(from, to);
-        if (!pair.access) {
-          pair.refused = "the driver says that they cannot access each other";
-          continue;
-        }
-        TRY(bench.gpu(from).use());
-        const CUresult result = driver->cuCtxEnablePeerAccess(bench.gpu(to).context(), 0);
-        if (result == CUDA_ERROR_TOO_MANY_PEERS)
-          bench.few_peers = true;
-        else if (result == CUDA_SUCCESS)
-          enabled.emplace_back(from, to);
-        else if (result != CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED)
-          pair.refused = driver.name(result);
-      }
+  Ordered enabled;
+  const auto enable = [&](Pair& pair) -> Result<void> {
+    if (!pair.access) {
+      pair.refused = "the driver says that they cannot access each other";
+      return {};
     }
+    TRY(bench.gpu(pair.from).use());
+    const CUresult result = driver->cuCtxEnablePeerAccess(bench.gpu(pair.to).context(), 0);
+    if (result == CUDA_ERROR_TOO_MANY_PEERS)
+      bench.few_peers = true;
+    else if (result == CUDA_SUCCESS)
+      enabled.emplace_back(pair.from, pair.to);
+    else if (result != CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED)
+      pair.refused = driver.name(result);
+    return {};
+  };
+  for (Pair& pair : bench.found.pairs) {
+    if (pair.from > pair.to) continue;
+    TRY(enable(pair));
+    TRY(enable(bench.pair(pair.to, pair.from)));
   }
   for (Pair& pair : bench.found.pairs) {
     Pair& back = bench.pair(pair.to, pair.from);
@@ -191,12 +211,7 @@ Result<void> enable_peers(Bench& bench) {
       pair.refused =
           fmt::format("not tried: GPU {} -> GPU {} was refused, and every test needs both ways", back.from, back.to);
   }
-  if (!bench.few_peers) return {};
-  for (const auto& [from, to] : enabled) {
-    TRY(bench.gpu(from).use());
-    CU(driver, cuCtxDisablePeerAccess(bench.gpu(to).context()));
-  }
-  return {};
+  return bench.few_peers ? disable(bench, enabled) : Result<void>();
 }
 
 }  // namespace p2pd::bench

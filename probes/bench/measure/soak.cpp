@@ -11,7 +11,7 @@
 #include <set>
 #include <thread>
 
-#include "machine/hardware/aer.hpp"
+#include "machine/hardware/pci.hpp"
 #include "probes/bench/device/nvml.hpp"
 #include "probes/bench/measure/peer_process.hpp"
 
@@ -99,7 +99,7 @@ class Soaking {
  private:
   /// Everything once, over all pairs.
   Result<void> round() {
-    TRY_IN("bytes", prove_bytes(bench_));
+    TRY_IN("bytes", prove_bytes(bench_, rounds_of(bench_.found)));
     if (bench_.found.wrong.empty()) TRY_IN("speed", measure_speed(bench_));
     if (bench_.found.wrong.empty()) TRY_IN("all-reduce", other_.prove_all_reduce(bench_));
     for (Wrong& wrong : bench_.found.wrong)

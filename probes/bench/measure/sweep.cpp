@@ -83,16 +83,9 @@ class Sweep {
   int peer_of(int owner) const {
     for (int step = 1; step < bench_.count(); ++step) {
       const int peer = (owner + step) % bench_.count();
-      if (is_measured(bench_.found, peer, owner) && no_access(bench_.pair(peer, owner)).empty()) return peer;
+      if (is_measured(bench_.found, peer, owner) && can_send(bench_.pair(peer, owner))) return peer;
     }
     return -1;
-  }
-
-  Result<Mapped> chunk(const OpenGpu& owner, const OpenGpu& peer, u64 bytes) const {
-    Mapped memory = TRY(Mapped::create(bench_.driver, memory_of(owner.device()), bytes));
-    TRY(memory.grant(owner.device()));
-    TRY(memory.grant(peer.device()));
-    return memory;
   }
 
   /// Allocates chunks as large as the driver provides and maps, until almost nothing is left.
@@ -108,10 +101,11 @@ class Sweep {
     CU(bench_.driver, cuMemGetInfo(&free, &total));
     const u64 headroom = std::max<u64>(kHeadroom, total / 100);
     u64 room = free > headroom ? free - headroom : 0;
+    const std::vector<CUdevice> both = {owner.device(), bench_.gpu(swept.peer).device()};
     std::string why = "too little of its memory is free";
     for (u64 size = room; size >= kLeastChunk && room >= kLeastChunk;) {
       size = std::min(size, room) / kPage * kPage;
-      Result<Mapped> memory = chunk(owner, bench_.gpu(swept.peer), size);
+      Result<Mapped> memory = Mapped::create(bench_.driver, memory_of(owner.device()), size, both);
       if (memory) {
         room -= std::min(room, memory->bytes());
         swept.chunks.push_back(std::move(*memory));
@@ -151,7 +145,7 @@ class Sweep {
 
   /// Checks all tags, read by the owners or, remotely, by the GPUs that wrote them.
   Result<void> check(bool remote) {
-    for (OpenGpu& gpu : bench_.gpus) TRY(gpu.forget());
+    TRY(bench_.forget());
     std::vector<std::vector<u32>> places;
     for (const Swept& swept : swept_) {
       OpenGpu& reader = bench_.gpu(remote ? swept.peer : swept.owner);
@@ -163,11 +157,11 @@ class Sweep {
                           kPage, chunk_key(passes_.back().key, swept.owner, i), reader.seen_at(here.back())));
       }
     }
-    TRY(bench_.finish());
+    const AllSeen seen = TRY(bench_.seen());
     for (std::size_t i = 0; i < swept_.size(); ++i) {
-      const std::vector<Seen> seen = TRY(bench_.gpu(remote ? swept_[i].peer : swept_[i].owner).seen());
+      const auto reader = static_cast<std::size_t>(remote ? swept_[i].peer : swept_[i].owner);
       std::vector<Seen> of_chunks;
-      for (const u32 place : places[i]) of_chunks.push_back(seen[place]);
+      for (const u32 place : places[i]) of_chunks.push_back(seen[reader][place]);
       note(swept_[i], remote, of_chunks);
     }
     return {};
@@ -195,16 +189,13 @@ class Sweep {
   Wrong explain_tag(const Swept& swept, std::size_t chunk, const Seen& seen, bool remote) const {
     const auto* const lowest = std::min_element(seen.at, seen.at + std::min(seen.samples, kSamples));
     const u64 value = seen.value[lowest - seen.at];
-    Wrong wrong;
-    wrong.test = "sweep";
-    wrong.from = remote ? swept.owner : swept.peer;
-    wrong.to = remote ? swept.peer : swept.owner;
-    wrong.bytes = swept.bytes();
+    const auto [from, to] = remote ? std::pair(swept.owner, swept.peer) : std::pair(swept.peer, swept.owner);
+    Wrong wrong = wrong_of("sweep", from, to, swept.bytes(), WrongKind::garbled,
+                           fmt::format("written by {}, read by GPU {}", passes_.back().how, to));
     wrong.offset = swept.start_of(chunk) + *lowest;
     wrong.seen = fmt::format("{:#018x}", value);
     wrong.wanted =
         fmt::format("{:#018x}", pattern(chunk_key(passes_.back().key, swept.owner, chunk), 2 * (*lowest / kPage)));
-    wrong.detail = fmt::format("written by {}, read by GPU {}", passes_.back().how, remote ? swept.peer : swept.owner);
     if (value == 0) wrong.kind = WrongKind::dropped;
     if (value == ~0ULL) wrong.kind = WrongKind::unsupported_request;
     for (const Pass& pass : passes_) tell_origin(swept, pass, value, wrong);

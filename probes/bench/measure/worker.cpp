@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <future>
 #include <iterator>
-#include <numeric>
 
 #include "machine/hardware/peer_groups.hpp"
 #include "probes/bench/device/nvml.hpp"
@@ -21,12 +20,6 @@ using namespace cuda;
 
 namespace {
 
-Result<u64> draw_nonce() {
-  u64 nonce = 0;
-  if (::getrandom(&nonce, sizeof(nonce), 0) != sizeof(nonce)) return fail_errno("cannot draw a nonce");
-  return nonce;
-}
-
 std::string uuid_text(const CUuuid& uuid) {
   std::string text = "GPU-";
   for (std::size_t i = 0; i < sizeof(uuid.bytes); ++i)
@@ -35,21 +28,16 @@ std::string uuid_text(const CUuuid& uuid) {
   return text;
 }
 
-std::string lower(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(),
-                 [](char c) { return c >= 'A' && c <= 'F' ? static_cast<char>(c + 32) : c; });
-  return text;
-}
-
 Result<Gpu> describe(const Driver& driver, int ordinal, int* compute_mode) {
   Gpu gpu;
+  gpu.index = ordinal;
   CUdevice device = 0;
   CU(driver, cuDeviceGet(&device, ordinal));
   char text[256] = {};
   CU(driver, cuDeviceGetName(text, sizeof(text), device));
   gpu.name = text;
   CU(driver, cuDeviceGetPCIBusId(text, sizeof(text), device));
-  gpu.address = lower(text);
+  gpu.address = pci_address(text);
   CUuuid uuid{};
   CU(driver, cuDeviceGetUuid(&uuid, device));
   gpu.uuid = uuid_text(uuid);
@@ -94,8 +82,7 @@ Result<std::vector<Pair>> describe_pairs(const Driver& driver, const Measurement
 /// Adds facts from NVML: other processes that compute, NVLinks, MIG.
 void add_nvml(const Nvml& nvml, Measurement& found) {
   for (Gpu& gpu : found.gpus) {
-    const auto known =
-        std::find_if(nvml.gpus.begin(), nvml.gpus.end(), [&](const NvmlGpu& g) { return g.address == gpu.address; });
+    const auto known = std::ranges::find(nvml.gpus, gpu.address, &NvmlGpu::address);
     if (known == nvml.gpus.end()) continue;
     gpu.in_use = known->processes > 0;
     gpu.nvlink_gb_s = known->switch_gb_s;
@@ -125,7 +112,7 @@ std::string not_applicable(const Measurement& found, const std::vector<int>& com
     if (compute_modes[i] == CU_COMPUTEMODE_EXCLUSIVE_PROCESS && found.gpus[i].in_use)
       return fmt::format("GPU {} is in compute mode \"exclusive process\" and in use", i);
     const auto mig = [&](const NvmlGpu& g) { return g.address == found.gpus[i].address && g.mig; };
-    if (std::any_of(nvml.gpus.begin(), nvml.gpus.end(), mig))
+    if (std::ranges::any_of(nvml.gpus, mig))
       return fmt::format(
           "GPU {} is in MIG mode, which has no P2P{}", i,
           found.gpus.size() < 3
@@ -152,9 +139,8 @@ Result<void> open_all(std::vector<OpenGpu>& gpus) {
 std::vector<std::vector<Path>> paths_of(const Host& host, const Measurement& found) {
   std::vector<std::string> addresses;
   for (const Gpu& gpu : found.gpus) addresses.push_back(gpu.address);
-  auto known = paths_between(host, addresses);
-  std::vector<std::vector<Path>> paths(addresses.size(), std::vector<Path>(addresses.size()));
-  if (known) paths = *std::move(known);
+  const std::vector<std::vector<Path>> unknown(addresses.size(), std::vector<Path>(addresses.size()));
+  std::vector<std::vector<Path>> paths = paths_between(host, addresses).value_or(unknown);
   for (const Pair& pair : found.pairs)
     if (pair.nvlink_gb_s > 0)
       paths[static_cast<std::size_t>(pair.from)][static_cast<std::size_t>(pair.to)] = nvlink_path(pair.nvlink_gb_s);
@@ -169,33 +155,17 @@ std::uint64_t peak_bytes() {
 
 /// Error that ended the run, as a Wrong.
 Wrong fault_of(const Bench& bench, const Error& error) {
-  Wrong wrong;
   const UnderWay known = bench.under_way.value_or(UnderWay{bench.found.phases.back().name, -1, -1});
-  wrong.test = known.test;
-  wrong.from = known.from;
-  wrong.to = known.to;
-  wrong.kind = WrongKind::faulted;
-  wrong.detail = error.message;
-  return wrong;
+  return wrong_of(known.test, known.from, known.to, 0, WrongKind::faulted, error.message);
 }
 
 /// Runs the parts of the proof that are asked for. `other`: the second process of a full proof.
 Result<void> run_all(Bench& bench, std::optional<PeerProcess>& other, const Host& host) {
-  struct Part {
-    std::string_view name;
-    Result<void> (*run)(Bench&);
-    bool asked;
-  };
   const Asked& asked = bench.asked;
-  const Part parts[] = {
-      {"copies through the host", staged, !asked.quick},
-      {"enabling peers", enable_peers, true},
-      {"bytes", prove_bytes, true},
-      {"handshakes", shake_hands, true},
-      {"mappings", prove_mappings, !asked.quick},
-      {"IPC", nullptr, asked.full},
-      {"speed", measure_speed, true},  // only now: until here the second process was opening its contexts
-      {"sweep", sweep_memory, asked.sweep},
+  const auto run = [&](std::string_view phase, auto part) -> Result<void> {
+    bench.phases.begin(phase);
+    TRY_IN(phase, part(bench));
+    return {};
   };
   TRY(canaries(bench, true));
   if (asked.soak_minutes > 0) {
@@ -204,25 +174,24 @@ Result<void> run_all(Bench& bench, std::optional<PeerProcess>& other, const Host
     other->leave();
     return canaries(bench, false);
   }
-  for (const Part& part : parts) {
-    if (!part.asked) continue;
-    bench.phases.begin(part.name);
-    TRY_IN(part.name, part.run == nullptr ? other->prove_ipc(bench) : part.run(bench));
-  }
-  if (asked.full) {
-    bench.phases.begin("host memory");
-    TRY_IN("host memory", prove_host_memory(bench, host));
-  }
+  if (!asked.quick) TRY(run("copies through the host", staged));
+  TRY(run("enabling peers", enable_peers));
+  TRY(run("bytes", [](Bench& b) { return prove_bytes(b, rounds_of(b.found)); }));
+  TRY(run("handshakes", shake_hands));
+  if (!asked.quick) TRY(run("mappings", prove_mappings));
+  if (asked.full) TRY(run("IPC", [&](Bench& b) { return other->prove_ipc(b); }));
+  TRY(run("speed", measure_speed));  // only now: until here the second process was opening its contexts
+  if (asked.sweep) TRY(run("sweep", sweep_memory));
+  if (asked.full) TRY(run("host memory", [&](Bench& b) { return prove_host_memory(b, host); }));
   TRY(canaries(bench, false));
   if (!other) {
     bench.found.not_run["IPC, all-reduce and atomics"] = "they take a second process: --full";
     return {};
   }
   bench.found.expendable_process = other->process();
-  bench.phases.begin("all-reduce");
-  TRY_IN("all-reduce", other->prove_all_reduce(bench));  // late, like the tests below: it may kill the second process
-  bench.phases.begin("atomics");
-  TRY_IN("atomics", other->contend(bench));
+  // late, like the tests below: it may kill the second process
+  TRY(run("all-reduce", [&](Bench& b) { return other->prove_all_reduce(b); }));
+  TRY(run("atomics", [&](Bench& b) { return other->contend(b); }));
   TRY(other->prove_memory(bench));  // last: it may take the machine down
   other->leave();
   return {};
@@ -274,7 +243,9 @@ Result<Measurement> measure(const Host& host, const Asked& asked, const Progress
   if (asked.full) other.emplace(TRY(PeerProcess::start()));  // before any thread, and before CUDA
   auto reading_nvml =
       std::async(std::launch::async, [&] { return early ? *early : read_nvml(); });  // while CUDA starts
-  Keys keys(TRY(draw_nonce()));
+  u64 nonce = 0;
+  if (::getrandom(&nonce, sizeof(nonce), 0) != sizeof(nonce)) return fail_errno("cannot draw a nonce");
+  Keys keys(nonce);
   found.seed = fmt::format("{:016x}", keys.nonce());
 
   phases.begin("driver");
@@ -282,16 +253,14 @@ Result<Measurement> measure(const Host& host, const Asked& asked, const Progress
   found.driver = driver.version();
   int count = 0;
   CU(driver, cuDeviceGetCount(&count));
-  std::vector<int> ordinals(static_cast<std::size_t>(count));
-  std::iota(ordinals.begin(), ordinals.end(), 0);
-  std::vector<int> compute_modes(ordinals.size());
-  for (const int ordinal : ordinals) {
-    found.gpus.push_back(TRY(describe(driver, ordinal, &compute_modes[static_cast<std::size_t>(ordinal)])));
-    found.gpus.back().index = ordinal;
-  }
-  for (Gpu& gpu : found.gpus)
+  std::vector<OpenGpu> gpus;
+  std::vector<int> compute_modes;
+  for (int ordinal = 0; ordinal < count; ++ordinal) {
+    gpus.emplace_back(driver, ordinal);
+    Gpu& gpu = found.gpus.emplace_back(TRY(describe(driver, ordinal, &compute_modes.emplace_back())));
     if (const auto known = std::ranges::find(devices, gpu.address, &PciDevice::address); known != devices.end())
       gpu.group = is_alone(*known) ? std::string(kAlone) + known->address : known->group;
+  }
   std::vector<Pair> across = TRY(describe_pairs(driver, found));
   const auto within = [&](const Pair& pair) { return may_be_peers(found, pair.from, pair.to); };
   std::ranges::copy_if(across, std::back_inserter(found.pairs), within);
@@ -299,8 +268,6 @@ Result<Measurement> measure(const Host& host, const Asked& asked, const Progress
 
   const Nvml nvml = reading_nvml.get();
   phases.begin("GPUs");
-  std::vector<OpenGpu> gpus;
-  for (const int ordinal : ordinals) gpus.emplace_back(driver, ordinal);
   add_nvml(nvml, found);
   if (const std::string why = not_applicable(found, compute_modes, nvml); !why.empty()) {
     found.not_run[kEverything] = why;

@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "base/host.hpp"
+#include "machine/hardware/measurement.hpp"
 #include "machine/hardware/pcie_path.hpp"
 #include "probes/bench/device/gpu.hpp"
 #include "probes/bench/measure/wrong.hpp"
-#include "probes/bench/measurement.hpp"
 
 namespace p2pd::bench {
 
@@ -43,6 +43,9 @@ using Round = std::vector<std::pair<int, int>>;
 
 /// Ordered pairs.
 using Ordered = std::vector<std::pair<int, int>>;
+
+/// Results of verifying kernels, by GPU and number of the Seen.
+using AllSeen = std::vector<std::vector<Seen>>;
 
 /// Times the parts of a run, and reports each as it begins and as it continues. If a GPU hangs, the current part is
 /// known, and a slow run is not mistaken for a hanging one.
@@ -110,17 +113,23 @@ struct Bench {
   Pair& pair(int from, int to) const;
   const Path& path(int one, int other) const;
   /// Both ordered pairs of each pair whose peers could be enabled.
-  std::vector<std::pair<int, int>> both_ways(const Round& round) const;
+  Ordered both_ways(const Round& round) const;
   /// Enables the peers of this round, if not all are enabled at once; waits for running work first.
   Result<void> connect(const Round& round);
   /// Waits for every GPU, and reports that they have answered.
   Result<void> finish() const;
+  /// Waits for every GPU, and reads all that was seen.
+  Result<AllSeen> seen() const;
+  /// Frees every Seen and all host bytes of every GPU, which must be idle.
+  Result<void> forget() const;
   /// Calls `work` with all ordered pairs, which a soak reports before; with Asked::alone, with one after the other,
   /// each reported before and waited for.
   Result<void> each(std::string_view test, const Ordered& ordered,
                     const std::function<Result<void>(const Ordered&)>& work);
   /// Waits, with Asked::alone, for enqueued work, and reports another transfer.
   Result<void> part(std::string_view test, int from, int to);
+  /// Reports this transfer as the one under way.
+  void report(std::string_view test, int from, int to);
   /// True if the seeded fault applies to this ordered pair.
   bool seeded(std::string_view fault, int from, int to) const { return asked.fault == fault && from == 0 && to == 1; }
 };
@@ -137,7 +146,7 @@ std::vector<Round> apart(const Bench& bench, const std::vector<Round>& rounds);
 // Parts of a run, in order.
 Result<void> staged(Bench& bench);        ///< before peers are enabled: copies through the host
 Result<void> enable_peers(Bench& bench);  ///< in ascending order; the second process does it in descending order
-Result<void> prove_bytes(Bench& bench);   ///< copies, stores, loads; a wrong transfer is repeated alone
+/// Copies, stores, loads; a wrong transfer is repeated alone.
 Result<void> prove_bytes(Bench& bench, const std::vector<Round>& rounds);
 /// Last: the bytes of pairs of two groups that the driver calls peers, one pair after the other; joins them to the
 /// pairs.

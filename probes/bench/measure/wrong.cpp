@@ -64,15 +64,15 @@ Transfer Keys::next(std::string_view test, int from, int to, const Slots& slots)
   return transfer;
 }
 
+Wrong wrong_of(std::string_view test, int from, int to, u64 bytes, WrongKind kind, std::string detail) {
+  return {std::string(test), from, to, bytes, 0, 0, kind, std::move(detail), "", ""};
+}
+
 Wrong explain(const Transfer& transfer, u64 at, u64 value, const std::vector<Transfer>& known) {
   const auto [bits, slot] = place(transfer.slots, at);
   const u64 wanted = wanted_at(transfer, at, bits);
   const u64 wrong_byte = at + static_cast<u64>(std::countr_zero(value ^ wanted)) / 8;
-  Wrong wrong;
-  wrong.test = transfer.test;
-  wrong.from = transfer.from;
-  wrong.to = transfer.to;
-  wrong.bytes = slot.bytes;
+  Wrong wrong = wrong_of(transfer.test, transfer.from, transfer.to, slot.bytes, WrongKind::garbled, "");
   wrong.offset = wrong_byte > slot.begin ? wrong_byte - slot.begin : 0;
   wrong.words = 1;
   wrong.seen = fmt::format("{:#018x}", value);

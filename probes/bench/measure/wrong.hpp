@@ -6,8 +6,8 @@
 #include <string_view>
 #include <vector>
 
+#include "machine/hardware/measurement.hpp"
 #include "probes/bench/device/pattern.hpp"
-#include "probes/bench/measurement.hpp"
 
 namespace p2pd::bench {
 
@@ -36,6 +36,9 @@ class Keys {
   u64 drawn_ = 0;
   std::vector<Transfer> known_;
 };
+
+/// Fault that no wrong word shows.
+Wrong wrong_of(std::string_view test, int from, int to, u64 bytes, WrongKind kind, std::string detail);
 
 /// Explains a wrong word; `at` is its byte offset in the strip. Pure.
 Wrong explain(const Transfer& transfer, u64 at, u64 value, const std::vector<Transfer>& known);

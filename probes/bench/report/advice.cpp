@@ -23,14 +23,6 @@ std::string node_of(const Report& report, int gpu) {
   return node == "-1" ? "" : node;
 }
 
-/// null: the path is unknown.
-const Path* path_of(const Report& report, const Pair& pair) {
-  const auto from = static_cast<std::size_t>(pair.from);
-  const auto to = static_cast<std::size_t>(pair.to);
-  if (from >= report.paths.size() || to >= report.paths[from].size()) return nullptr;
-  return &report.paths[from][to];
-}
-
 /// Gain of the largest collective that ran with P2P on and off, all_reduce before others, with its text.
 struct CollectiveGain {
   double ratio = 0;
@@ -90,7 +82,7 @@ std::string level_line_of_run(const Collectives& nccl, const NcclNeed& pairs) {
 
 std::string level_line(const Report& report) {
   if (!report.judgement.proven) return {};
-  const NcclNeed need = nccl_need_of(report);
+  const NcclNeed need = nccl_need(report.measurement, report.paths);
   const auto& nccl = report.measurement.collectives;
   if (nccl && !nccl->transports.empty()) return level_line_of_run(*nccl, need);
   if (need.by_itself) return {};
@@ -200,24 +192,6 @@ std::string rdma_line(const Report& report) {
 }
 
 }  // namespace
-
-NcclNeed nccl_need_of(const Report& report) {
-  const auto& gpus = report.measurement.gpus;
-  const auto switched = [&](int gpu) {
-    return static_cast<std::size_t>(gpu) < gpus.size() && gpus[static_cast<std::size_t>(gpu)].nvlink_gb_s > 0;
-  };
-  std::vector<NcclPair> pairs;
-  for (const Pair& pair : report.measurement.pairs) {
-    if (!may_be_peers(report.measurement, pair.from, pair.to)) continue;
-    const Path* path = path_of(report, pair);
-    const bool nvlink = pair.nvlink_gb_s > 0 || (switched(pair.from) && switched(pair.to));
-    const NcclReach reach = nvlink ? NcclReach::nvl : path == nullptr ? NcclReach::unknown : nccl_reach(*path);
-    pairs.push_back({pair_name(pair.from, pair.to), reach, path != nullptr && path->intel_root,
-                     median_of(pair.copy_gb_s).value_or(0), median_of(pair.staged_gb_s).value_or(0)});
-  }
-  const auto groups = groups_of(report.measurement);
-  return nccl_need(pairs, groups.empty() ? 0 : groups.front().size());
-}
 
 std::vector<std::string> advice(const Report& report) {
   std::vector<std::string> lines;

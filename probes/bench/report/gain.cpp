@@ -9,6 +9,7 @@
 #include <map>
 #include <set>
 
+#include "base/json_members.hpp"
 #include "probes/bench/report/report.hpp"
 #include "probes/bench/report/text.hpp"
 
@@ -24,19 +25,20 @@ struct Kind {
   std::optional<Figure> Pair::*figure;
   std::string_view name;
 };
-constexpr Kind kCopies[] = {{&Pair::copy_gb_s, "P2P"}, {&Pair::staged_gb_s, "staged"}};
-constexpr Kind kLatencies[] = {
-    {&Pair::chase_ns, "load"}, {&Pair::ping_pong_ns, "ping-pong"}, {&Pair::staged_ns, "staged"}};
+using Kinds = std::vector<Kind>;
 
-/// Ratios between the two runs, collected for the last line.
-struct Gains {
-  std::vector<double> copies;
-  std::vector<double> latencies;  ///< before / after: above 1 is better
-  std::vector<double> collectives;
-};
+/// Kinds of a figure that is compared; the first is the usual one.
+Kinds kinds_of(const Quantity& quantity) {
+  if (!quantity.is_time()) return {{quantity.figure, "P2P"}, {quantity.without_p2p, "staged"}};
+  return {{quantity.figure, "load"}, {&Pair::ping_pong_ns, "ping-pong"}, {quantity.without_p2p, "staged"}};
+}
 
-template <std::size_t kCount>
-std::optional<Best> best_of(const Pair& pair, const Kind (&kinds)[kCount]) {
+constexpr const char* kCollectiveGain = "collectives";
+
+/// Ratios between the two runs by the id of a Quantity, or kCollectiveGain, for the last line; above 1 is better.
+using Gains = std::map<std::string_view, std::vector<double>>;
+
+std::optional<Best> best_of(const Pair& pair, const Kinds& kinds) {
   for (const Kind& kind : kinds) {
     if (const auto median = median_of(pair.*kind.figure)) return Best{*median, kind.name};
   }
@@ -44,8 +46,7 @@ std::optional<Best> best_of(const Pair& pair, const Kind (&kinds)[kCount]) {
 }
 
 /// Figures of the same kind if possible: both runs' ping-pong rather than one's load and the other's ping-pong.
-template <std::size_t kCount>
-std::optional<std::pair<Best, Best>> comparable(const Pair& before, const Pair& after, const Kind (&kinds)[kCount]) {
+std::optional<std::pair<Best, Best>> comparable(const Pair& before, const Pair& after, const Kinds& kinds) {
   const auto old_best = best_of(before, kinds);
   const auto new_best = best_of(after, kinds);
   if (!old_best || !new_best) return std::nullopt;
@@ -70,33 +71,30 @@ std::string change(std::string_view what, std::string_view unit, double divisor,
   return fmt::format("{} {} -> {} {}", what, named(before), named(after), unit);
 }
 
-std::string latency_ratio(double ratio) {
+std::string ratio_text(const Quantity& quantity, double ratio) {
+  if (!quantity.is_time()) return fmt::format("x{:.2f}", ratio);
   return ratio >= 1 ? fmt::format("x{:.1f} less", ratio) : fmt::format("x{:.1f} more", 1 / ratio);
 }
 
 std::string pair_line(const Pair& before, const Pair& after, Gains& gains) {
   std::vector<std::string> parts;
-  if (const auto copies = comparable(before, after, kCopies)) {
-    gains.copies.push_back(copies->second.value / copies->first.value);
-    parts.push_back(fmt::format("{} (x{:.2f})", change("copy", "GB/s", 1, *copies, "P2P"), gains.copies.back()));
-  } else {
-    parts.push_back("copy not measured " + std::string(best_of(before, kCopies) ? "now" : "before"));
-  }
-  if (const auto latencies = comparable(before, after, kLatencies)) {
-    gains.latencies.push_back(latencies->first.value / latencies->second.value);
-    parts.push_back(fmt::format("{} ({})", change("latency", "us", 1000, *latencies, "load"),
-                                latency_ratio(gains.latencies.back())));
-  } else {
-    parts.push_back("latency not measured " + std::string(best_of(before, kLatencies) ? "now" : "before"));
+  for (const Quantity& quantity : kQuantities) {
+    if (quantity.without_p2p == nullptr) continue;
+    const Kinds kinds = kinds_of(quantity);
+    const auto figures = comparable(before, after, kinds);
+    if (!figures) {
+      parts.push_back(fmt::format("{} not measured {}", quantity.id, best_of(before, kinds) ? "now" : "before"));
+      continue;
+    }
+    const auto& [then, now] = *figures;
+    const double ratio = quantity.is_time() ? then.value / now.value : now.value / then.value;
+    gains[quantity.id].push_back(ratio);
+    parts.push_back(fmt::format(
+        "{} ({})",
+        change(quantity.id, quantity.is_time() ? "us" : "GB/s", quantity.divisor, *figures, kinds.front().name),
+        ratio_text(quantity, ratio)));
   }
   return fmt::format("{}: {}", pair_name(after.from, after.to), fmt::join(parts, ", "));
-}
-
-using Uuids = std::map<int, std::string>;
-Uuids uuids_of(const Measurement& run) {
-  Uuids uuids;
-  for (const Gpu& gpu : run.gpus) uuids[gpu.index] = gpu.uuid;
-  return uuids;
 }
 
 /// Lists the GPUs that only one of the runs had; returns true if both had two of them.
@@ -124,13 +122,11 @@ bool same_gpus(const Measurement& before, const Measurement& after, std::vector<
 }
 
 void compare_pairs(const Measurement& before, const Measurement& after, Gains& gains, std::vector<std::string>& lines) {
-  Uuids old_uuids = uuids_of(before);
-  Uuids new_uuids = uuids_of(after);
-  std::map<std::pair<std::string, std::string>, const Pair*> earlier;
-  for (const Pair& pair : before.pairs) earlier[{old_uuids[pair.from], old_uuids[pair.to]}] = &pair;
+  const std::vector<Pair> earlier = pairs_as_in(after, before);
   for (const Pair& pair : after.pairs) {
-    const auto found = earlier.find({new_uuids[pair.from], new_uuids[pair.to]});
-    if (found != earlier.end()) lines.push_back(pair_line(*found->second, pair, gains));
+    const auto is_it = [&](const Pair& one) { return one.from == pair.from && one.to == pair.to; };
+    const auto found = std::ranges::find_if(earlier, is_it);
+    if (found != earlier.end()) lines.push_back(pair_line(*found, pair, gains));
   }
 }
 
@@ -169,24 +165,20 @@ void compare_collectives(const Measurement& before, const Measurement& after, Ga
       lines.push_back(name + ": not measured before");
       continue;
     }
-    gains.collectives.push_back(bus.value / found->second.value);
+    gains[kCollectiveGain].push_back(bus.value / found->second.value);
     lines.push_back(fmt::format("{}: {} (x{:.2f})", name, change("bus", "GB/s", 1, {found->second, bus}, "P2P"),
-                                gains.collectives.back()));
+                                gains[kCollectiveGain].back()));
   }
 }
 
 std::string summary(const Gains& gains, bool proven) {
   std::vector<std::string> parts;
-  if (!gains.copies.empty()) {
-    parts.push_back(fmt::format("copy x{:.2f} over {}", median(gains.copies), count_name(gains.copies.size(), "pair")));
-  }
-  if (!gains.latencies.empty()) {
-    parts.push_back(fmt::format("latency {} over {}", latency_ratio(median(gains.latencies)),
-                                count_name(gains.latencies.size(), "pair")));
-  }
-  if (!gains.collectives.empty()) {
-    parts.push_back(fmt::format("collectives x{:.2f} over {}", median(gains.collectives), gains.collectives.size()));
-  }
+  for (const Quantity& quantity : kQuantities)
+    if (const auto found = gains.find(quantity.id); found != gains.end())
+      parts.push_back(fmt::format("{} {} over {}", quantity.id, ratio_text(quantity, median(found->second)),
+                                  count_name(found->second.size(), "pair")));
+  if (const auto found = gains.find(kCollectiveGain); found != gains.end())
+    parts.push_back(fmt::format("{} x{:.2f} over {}", found->first, median(found->second), found->second.size()));
   if (parts.empty()) return "no gain known: the two runs share no figure";
   return fmt::format("median gain: {}{}", fmt::join(parts, ", "),
                      proven ? "" : "; worth nothing, this run is not proven");
@@ -194,13 +186,10 @@ std::string summary(const Gains& gains, bool proven) {
 
 /// Earlier report, or the reason why it is invalid.
 Result<Measurement> earlier_report(const nlohmann::json& json) {
-  if (json.is_object() && json.contains("not_measured") && json["not_measured"].is_string())  // saved by p2p-baseline
-    return fail(ErrorCode::invalid,
-                "nothing to compare: the earlier run failed: " + json["not_measured"].get<std::string>());
-  const auto schema = json.is_object() ? json.find("schema") : json.end();
-  if (!json.is_object() || schema == json.end() || *schema != "p2pd.bench/1") {
+  if (const std::string why = text_of(json, "not_measured"); !why.empty())  // saved by p2p-baseline
+    return fail(ErrorCode::invalid, "nothing to compare: the earlier run failed: " + why);
+  if (text_of(json, "schema") != "p2pd.bench/1")
     return fail(ErrorCode::invalid, "nothing to compare: the earlier file is not a p2pd.bench/1 report");
-  }
   return TRY_IN("nothing to compare: the earlier report is broken", measurement_from(json));
 }
 

@@ -58,8 +58,6 @@ constexpr UseRow kUseRows[] = {
 };
 static_assert(std::size(kUseRows) == std::size(kP2pUses));
 
-constexpr std::string_view kFitnessNames[] = {"fit", "unfit", "not_tested"};
-
 const UseRow& row_of_use(P2pUse use) { return kUseRows[static_cast<std::size_t>(use)]; }
 
 bool names(const UseRow& row, std::string_view test) {
@@ -80,75 +78,15 @@ std::string nccl_note(const Measurement& run) {
 }
 
 Fitness fitness_of(const UseRow& row, const Measurement& run, const std::vector<Remark>& remarks) {
+  const std::string use(to_string(row.use));
   for (const Remark& remark : remarks)
-    if (remark.grade == Grade::fail && concerns(remark, row.use)) return {row.use, Fitness::Kind::unfit, remark.text};
+    if (remark.grade == Grade::fail && concerns(remark, row.use)) return {use, Fitness::Kind::unfit, remark.text};
   for (const Pair& pair : run.pairs)
     for (const std::string_view test : essential_tests({row.use}))
       if (may_be_peers(run, pair.from, pair.to) && !has_run(run, pair, test))
-        return {row.use, Fitness::Kind::not_tested, why_not_run(run, pair, test)};
-  return {row.use, Fitness::Kind::fit, row.use == P2pUse::nccl ? nccl_note(run) : ""};
+        return {use, Fitness::Kind::not_tested, why_not_run(run, pair, test)};
+  return {use, Fitness::Kind::fit, row.use == P2pUse::nccl ? nccl_note(run) : ""};
 }
-
-}  // namespace
-
-std::string_view to_string(Fitness::Kind kind) { return kFitnessNames[static_cast<std::size_t>(kind)]; }
-
-std::vector<std::string_view> essential_tests(const Uses& uses) {
-  std::vector<std::string_view> tests(copies().essential.begin(), copies().essential.end());
-  for (const P2pUse use : uses)
-    for (const std::string_view test : row_of_use(use).essential)
-      if (std::ranges::find(tests, test) == tests.end()) tests.push_back(test);
-  return tests;
-}
-
-bool concerns(const Remark& remark, P2pUse use) {
-  const std::string& what = remark.transfer.empty() ? remark.test : remark.transfer;
-  const bool general = std::ranges::none_of(kUseRows, [&](const UseRow& row) { return names(row, what); });
-  return general || names(copies(), what) || names(row_of_use(use), what);
-}
-
-std::vector<Fitness> fitness(const Measurement& run, const std::vector<Remark>& remarks) {
-  std::vector<Fitness> all;
-  for (const UseRow& row : kUseRows) all.push_back(fitness_of(row, run, remarks));
-  return all;
-}
-
-std::string why_not_run(const Measurement& run, const Pair& pair, std::string_view test) {
-  const std::string name(test);
-  if (const auto own = pair.not_run.find(name); own != pair.not_run.end()) return own->second;
-  if (const auto whole = run.not_run.find(name); whole != run.not_run.end()) return whole->second;
-  return {};
-}
-
-bool has_run(const Measurement& run, const Pair& pair, std::string_view test) {
-  const std::string name(test);
-  if (pair.not_run.contains(name) || run.not_run.contains(name)) return false;
-  const auto is_it = [&](const auto& one) { return one.from == pair.from && one.to == pair.to; };
-  if (test == "atomics") return std::ranges::any_of(run.atomics, is_it);
-  const auto verified = pair.verified_bytes.find(name);
-  return verified != pair.verified_bytes.end() && verified->second > 0;
-}
-
-std::string fit_line(const std::vector<Fitness>& all) {
-  const auto names = [&](Fitness::Kind kind) {
-    std::vector<std::string_view> found;
-    for (const Fitness& one : all)
-      if (one.kind == kind) found.push_back(to_string(one.use));
-    return fmt::format("{}", fmt::join(found, ", "));
-  };
-  std::vector<std::string> parts;
-  if (const std::string fit = names(Fitness::Kind::fit); !fit.empty()) parts.push_back("fit for " + fit);
-  if (const std::string unfit = names(Fitness::Kind::unfit); !unfit.empty()) parts.push_back("not for " + unfit);
-  if (const std::string open = names(Fitness::Kind::not_tested); !open.empty())
-    parts.push_back("not tested for " + open);
-  return fmt::format("{}", fmt::join(parts, "; "));
-}
-
-nlohmann::json to_json(const Fitness& fitness) {
-  return {{"use", to_string(fitness.use)}, {"fit", to_string(fitness.kind)}, {"why", fitness.why}};
-}
-
-namespace {
 
 /// One ordered pair with the inputs of the rules. A rule adds a remark if it finds a fault.
 struct Case {
@@ -356,9 +294,6 @@ constexpr std::array<std::string_view, 12> kMeanings = {"the old data is still t
                                                         "no answer"};
 static_assert(kMeanings.size() == static_cast<std::size_t>(WrongKind::hung) + 1);
 
-constexpr std::array<std::string_view, 4> kGrades = {"pass", "warn", "fail", "not_judged"};
-static_assert(kGrades.size() == static_cast<std::size_t>(Grade::not_judged) + 1);
-
 /// Tests of the second process, whose end concerns only the uses that depend on them.
 bool runs_apart(std::string_view test) { return test == kManaged || test == kCompressible || test == kGraphReduce; }
 
@@ -550,7 +485,7 @@ std::string summary_of(const Judgement& judgement, const Measurement& run) {
   };
   if (!judgement.proven) {
     const std::size_t more = count(Grade::fail) - 1;
-    return (judgement.limited ? fit_line(judgement.fit) : "not proven") + ": " + judgement.remarks.front().text +
+    return (judgement.limited ? fit_line(judgement) : "not proven") + ": " + judgement.remarks.front().text +
            (more > 0 ? fmt::format(" (and {} more)", more) : "");
   }
   std::string text = proof(run);
@@ -562,7 +497,52 @@ std::string summary_of(const Judgement& judgement, const Measurement& run) {
 
 }  // namespace
 
-std::string_view to_string(Grade grade) { return kGrades.at(static_cast<std::size_t>(grade)); }
+std::vector<std::string_view> essential_tests(const Uses& uses) {
+  std::vector<std::string_view> tests(copies().essential.begin(), copies().essential.end());
+  for (const P2pUse use : uses)
+    for (const std::string_view test : row_of_use(use).essential)
+      if (std::ranges::find(tests, test) == tests.end()) tests.push_back(test);
+  return tests;
+}
+
+bool concerns(const Remark& remark, P2pUse use) {
+  const std::string& what = remark.transfer.empty() ? remark.test : remark.transfer;
+  const bool general = std::ranges::none_of(kUseRows, [&](const UseRow& row) { return names(row, what); });
+  return general || names(copies(), what) || names(row_of_use(use), what);
+}
+
+std::vector<Fitness> fitness(const Measurement& run, const std::vector<Remark>& remarks) {
+  std::vector<Fitness> all;
+  for (const UseRow& row : kUseRows) all.push_back(fitness_of(row, run, remarks));
+  return all;
+}
+
+std::string why_not_run(const Measurement& run, const Pair& pair, std::string_view test) {
+  const std::string name(test);
+  if (const auto own = pair.not_run.find(name); own != pair.not_run.end()) return own->second;
+  if (const auto whole = run.not_run.find(name); whole != run.not_run.end()) return whole->second;
+  return {};
+}
+
+bool has_run(const Measurement& run, const Pair& pair, std::string_view test) {
+  const std::string name(test);
+  if (pair.not_run.contains(name) || run.not_run.contains(name)) return false;
+  const auto is_it = [&](const auto& one) { return one.from == pair.from && one.to == pair.to; };
+  if (test == "atomics") return std::ranges::any_of(run.atomics, is_it);
+  const auto verified = pair.verified_bytes.find(name);
+  return verified != pair.verified_bytes.end() && verified->second > 0;
+}
+
+std::string fit_line(const Judgement& judgement) {
+  constexpr std::pair<Fitness::Kind, const char*> kParts[] = {{Fitness::Kind::fit, "fit for"},
+                                                              {Fitness::Kind::unfit, "not for"},
+                                                              {Fitness::Kind::not_tested, "not tested for"}};
+  std::vector<std::string> parts;
+  for (const auto& [kind, words] : kParts)
+    if (const std::vector<std::string> uses = judgement.uses(kind); !uses.empty())
+      parts.push_back(fmt::format("{} {}", words, fmt::join(uses, ", ")));
+  return fmt::format("{}", fmt::join(parts, "; "));
+}
 
 Judgement judge(const Measurement& measurement, const std::vector<std::vector<Path>>& paths,
                 const Thresholds& thresholds, const std::vector<std::string>& kernel_log, const Uses& wanted) {
@@ -582,13 +562,13 @@ Judgement judge(const Measurement& measurement, const std::vector<std::vector<Pa
   for (Remark& remark : judgement.remarks)
     if (remark.grade == Grade::fail && std::ranges::none_of(wanted, [&](P2pUse use) { return concerns(remark, use); }))
       remark.grade = Grade::warn;
-  std::ranges::stable_sort(judgement.remarks, std::greater(), [](const Remark& r) { return severity(r.grade); });
+  std::ranges::stable_sort(judgement.remarks, std::greater(), &Remark::grade);
   for (const Remark& remark : judgement.remarks) {
     const auto from = static_cast<std::size_t>(remark.from);  // -1 and invalid numbers are outside of the matrix
     const auto to = static_cast<std::size_t>(remark.to);
     if (from >= gpus || to >= gpus) continue;
     Grade& grade = judgement.grades[from][to];
-    grade = std::max(grade, remark.grade, [](Grade a, Grade b) { return severity(a) < severity(b); });
+    grade = std::max(grade, remark.grade);
   }
   judgement.proven = judgement.remarks.empty() || judgement.remarks.front().grade != Grade::fail;
   judgement.limited =

@@ -7,26 +7,16 @@
 
 #include "base/json.hpp"
 #include "base/result.hpp"
+#include "machine/hardware/measurement.hpp"
 #include "machine/hardware/p2p_use.hpp"
 #include "machine/hardware/pcie_path.hpp"
-#include "probes/bench/measurement.hpp"
 
 namespace p2pd::bench {
 
-struct Remark;
-
 using Uses = std::vector<P2pUse>;
 
-/// Fitness of all pairs of GPUs for one use.
-struct Fitness {
-  enum class Kind { fit, unfit, not_tested };
-  P2pUse use = P2pUse::copies;
-  Kind kind = Kind::not_tested;
-  std::string why;  ///< reason why it is not fit, or was not tested, or a reservation; may be empty
-};
 /// Test of the remarks about NCCL's own runs.
 inline constexpr char kCollectives[] = "collectives";
-std::string_view to_string(Fitness::Kind kind);
 
 /// Tests that a pair needs to be fit for `uses`, each once.
 std::vector<std::string_view> essential_tests(const Uses& uses);
@@ -39,8 +29,7 @@ std::string why_not_run(const Measurement& run, const Pair& pair, std::string_vi
 bool has_run(const Measurement& run, const Pair& pair, std::string_view test);
 
 /// "fit for copies, nccl; not for custom-all-reduce; atomics not tested"
-std::string fit_line(const std::vector<Fitness>& all);
-nlohmann::json to_json(const Fitness& fitness);
+std::string fit_line(const Judgement& judgement);
 
 /// Fractions of a path's payload limit below which a one-way copy warns or fails.
 struct Shares {
@@ -64,32 +53,9 @@ struct Thresholds {
 };
 
 /// Thresholds by their names in a plan, "one_socket.warn", "chase_ns", with their values.
-nlohmann::json to_json(const Thresholds& thresholds);
+nlohmann::json to_json(Thresholds thresholds);
 /// Thresholds with those named in `json` replaced; unknown names, non-numbers and shares out of 0..2 are errors.
 Result<Thresholds> thresholds_from(const nlohmann::json& json);
-
-enum class Grade { pass, warn, fail, not_judged };
-std::string_view to_string(Grade grade);
-
-/// One sentence about one pair or about the run, with its numbers.
-struct Remark {
-  Grade grade = Grade::pass;
-  int from = -1;  ///< -1: the whole run
-  int to = -1;
-  std::string test;           ///< "bytes", "copy", "both", "chase", "asymmetry", "access", ...
-  std::string text;           ///< "GPU 0 -> GPU 1: 12.1 GB/s is 42 % of 28.8 GB/s (Gen4 x16 ...); fails below 50 %"
-  std::string transfer = {};  ///< for "bytes": the exact test, "store"; empty: not one alone
-};
-
-/// Verdict on a run.
-struct Judgement {
-  bool proven = false;                     ///< every ordered pair is fit for every wanted use
-  bool limited = false;                    ///< not proven, but every pair is fit for some use
-  std::vector<Fitness> fit;                ///< for every use, wanted or not
-  std::vector<std::vector<Grade>> grades;  ///< [from][to]: the worst remark of the ordered pair
-  std::vector<Remark> remarks;             ///< worst first; no passes
-  std::string summary;                     ///< one line: the result for a person
-};
 
 /// Judges `measurement` against `paths` (see paths_between; NVLink pairs take their rate from the measurement).
 /// Wrong bytes, refused peers, a missing test and an impossible rate fail; a slow pair warns or fails by fraction;

@@ -25,11 +25,11 @@ struct AcsBit {
   std::uint16_t bit;
   std::string_view name;
 };
-constexpr std::array<AcsBit, 5> kAcsBits = {{{kAcsRequestRedirect, "request redirect"},
-                                             {kAcsCompletionRedirect, "completion redirect"},
-                                             {kAcsUpstreamForwarding, "upstream forwarding"},
-                                             {kAcsEgressControl, "egress control"},
-                                             {kAcsDirectTranslated, "direct translated"}}};
+constexpr std::array<AcsBit, 5> kAcsBits = {{{PCI_ACS_RR, "request redirect"},
+                                             {PCI_ACS_CR, "completion redirect"},
+                                             {PCI_ACS_UF, "upstream forwarding"},
+                                             {PCI_ACS_EC, "egress control"},
+                                             {PCI_ACS_DT, "direct translated"}}};
 
 void put_line(nlohmann::json& facts, const char* name, const Host& host, const std::string& path) {
   const auto line = host.line(path);

@@ -136,7 +136,7 @@ Grade grade_of_tests(const Report& report, const Pair& pair, const Tests& tests)
   Grade worst = all == Grade::not_judged ? all : Grade::pass;
   for (const Remark& remark : report.judgement.remarks) {
     if (remark.from != pair.from || remark.to != pair.to || std::ranges::count(tests, remark.test) == 0) continue;
-    if (severity(remark.grade) > severity(worst)) worst = remark.grade;
+    worst = std::max(worst, remark.grade);
   }
   return worst;
 }
@@ -155,14 +155,15 @@ Matrix matrix_of(const Report& report, std::string title, Fill fill) {
 }
 
 /// Matrix of a figure; nothing if no pair has it. Without `tests` it is not graded.
-std::optional<Matrix> figures(const Report& report, std::string title, std::optional<Figure> Pair::*figure, double unit,
-                              const Tests& tests) {
+std::optional<Matrix> figures(const Report& report, std::string title, std::string_view id, const Tests& tests = {}) {
+  const Quantity& figure = quantity(id);
   bool any = false;
   Matrix matrix = matrix_of(report, std::move(title), [&](const Pair& pair) {
-    const std::optional<double> median = median_of(pair.*figure);
+    const std::optional<double> median = median_of(pair.*figure.figure);
     if (!median) return Cell{};
     any = true;
-    return Cell{number_text(*median / unit), tests.empty() ? Grade::not_judged : grade_of_tests(report, pair, tests)};
+    return Cell{number_text(*median / figure.divisor),
+                tests.empty() ? Grade::not_judged : grade_of_tests(report, pair, tests)};
   });
   return any ? std::optional(std::move(matrix)) : std::nullopt;
 }
@@ -188,21 +189,15 @@ void put_matrices(Page& page, const Report& report) {
     for (const Cell& cell : row) bytes.width = std::max(bytes.width, cell.text.size() + 1);
   }
   page.beside(bytes, std::nullopt);
-  const auto rate = [&](std::string title, std::optional<Figure> Pair::*figure, const Tests& tests) {
-    return figures(report, std::move(title), figure, 1, tests);
-  };
-  const auto latency = [&](std::string title, std::optional<Figure> Pair::*figure, const Tests& tests) {
-    return figures(report, std::move(title), figure, 1000, tests);
-  };
-  page.beside(rate("Unidirectional P2P=Enabled Bandwidth (GB/s)", &Pair::copy_gb_s, {"copy", "asymmetry", "staged"}),
-              rate("Unidirectional P2P=Disabled Bandwidth (GB/s)", &Pair::staged_gb_s, {}));
-  page.beside(rate("Bidirectional P2P=Enabled Bandwidth (GB/s)", &Pair::copy_both_gb_s, {"both"}),
-              rate("P2P=Enabled, all pairs at once (GB/s)", &Pair::busy_gb_s, {"busy"}));
-  page.beside(rate("P2P=Enabled SM stores (GB/s)", &Pair::store_gb_s, {"store"}),
-              rate("P2P=Enabled SM loads (GB/s)", &Pair::load_gb_s, {"load"}));
-  page.beside(latency("P2P=Enabled Latency, row loads (us)", &Pair::chase_ns, {"chase"}),
-              latency("P2P=Disabled Latency, copy (us)", &Pair::staged_ns, {}));
-  page.beside(latency("P2P=Enabled Latency, ping-pong (us)", &Pair::ping_pong_ns, {}), std::nullopt);
+  page.beside(figures(report, "Unidirectional P2P=Enabled Bandwidth (GB/s)", "copy", {"copy", "asymmetry", "staged"}),
+              figures(report, "Unidirectional P2P=Disabled Bandwidth (GB/s)", "staged"));
+  page.beside(figures(report, "Bidirectional P2P=Enabled Bandwidth (GB/s)", "both", {"both"}),
+              figures(report, "P2P=Enabled, all pairs at once (GB/s)", "busy", {"busy"}));
+  page.beside(figures(report, "P2P=Enabled SM stores (GB/s)", "store", {"store"}),
+              figures(report, "P2P=Enabled SM loads (GB/s)", "load", {"load"}));
+  page.beside(figures(report, "P2P=Enabled Latency, row loads (us)", "latency", {"chase"}),
+              figures(report, "P2P=Disabled Latency, copy (us)", "staged_latency"));
+  page.beside(figures(report, "P2P=Enabled Latency, ping-pong (us)", "ping_pong"), std::nullopt);
 }
 
 void put_remarks(Page& page, const Report& report) {
@@ -281,7 +276,7 @@ std::string matrices(const Report& report, bool colour) {
   if (run.gpus.size() >= 2 && !run.not_run.contains(kEverything)) put_matrices(page, report);
   put_remarks(page, report);
   put_totals(page, run);
-  if (!judgement.fit.empty() && !judgement.limited) page.line(capitalized(fit_line(judgement.fit)) + ".");
+  if (!judgement.fit.empty() && !judgement.limited) page.line(capitalized(fit_line(judgement)) + ".");
   if (run.collectives) put_collectives(page, *run.collectives);
   put_list(page, "Not run:", not_run_lines(run));
   put_list(page, "Kernel log since the run began:", limited(report.kernel_log, kMostLog));

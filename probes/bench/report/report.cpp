@@ -21,41 +21,6 @@ constexpr std::size_t kLogLines = 7;
 constexpr std::size_t kNotRunLines = 5;
 constexpr std::size_t kLineLength = 240;  // characters
 
-nlohmann::json json_of(const Path& path) {
-  nlohmann::json links = nlohmann::json::array();
-  for (const Link& link : path.links) {
-    links.push_back({{"address", link.address},
-                     {"generation", link.generation},
-                     {"width", link.width},
-                     {"generation_most", link.generation_most},
-                     {"max_payload_bytes", link.max_payload_bytes}});
-  }
-  return {{"kind", to_string(path.kind)}, {"intel_root", path.intel_root}, {"links", std::move(links)},
-          {"shared", path.shared},        {"raw_gb_s", path.raw_gb_s},     {"payload_gb_s", path.payload_gb_s},
-          {"arithmetic", path.arithmetic}};
-}
-
-nlohmann::json json_of(const Judgement& judgement) {
-  nlohmann::json grades = nlohmann::json::array();
-  for (const auto& row : judgement.grades) {
-    grades.push_back(nlohmann::json::array());
-    for (const Grade grade : row) grades.back().push_back(to_string(grade));
-  }
-  nlohmann::json remarks = nlohmann::json::array();
-  for (const Remark& remark : judgement.remarks) {
-    remarks.push_back({{"grade", to_string(remark.grade)},
-                       {"from", remark.from},
-                       {"to", remark.to},
-                       {"test", remark.test},
-                       {"transfer", remark.transfer},
-                       {"text", remark.text}});
-  }
-  nlohmann::json fit = nlohmann::json::array();
-  for (const Fitness& one : judgement.fit) fit.push_back(to_json(one));
-  return {{"proven", judgement.proven},   {"limited", judgement.limited}, {"fit", std::move(fit)},
-          {"summary", judgement.summary}, {"grades", std::move(grades)},  {"remarks", std::move(remarks)}};
-}
-
 /// Replaces text that is not UTF-8, which the library refuses to print. Driver and kernel log may contain it.
 void make_plain(nlohmann::json& json) {
   if (json.is_string()) {
@@ -176,7 +141,7 @@ std::vector<std::string> pair_lines(const Report& report) {
   for (std::size_t i = 0; i < run.pairs.size(); ++i) {
     const Pair& pair = run.pairs[i];
     const Grade grade = grade_of(report.judgement, pair.from, pair.to);
-    Alike& alike = groups[{condensed ? -severity(grade) : 0, condensed ? 0 : i, bytes_text(run, pair)}];
+    Alike& alike = groups[{condensed ? -static_cast<int>(grade) : 0, condensed ? 0 : i, bytes_text(run, pair)}];
     alike.grade = grade;
     alike.names.push_back(fmt::format("{}->{}", pair.from, pair.to));
     if (const auto rate = median_of(pair.copy_gb_s)) alike.gb_s.push_back(*rate);
@@ -198,20 +163,13 @@ std::vector<std::string> pair_lines(const Report& report) {
 }  // namespace
 
 nlohmann::json to_json(const Report& report) {
-  nlohmann::json document = report.measurement;
-  nlohmann::json paths = nlohmann::json::array();
-  for (const auto& row : report.paths) {
-    paths.push_back(nlohmann::json::array());
-    for (const Path& path : row) paths.back().push_back(json_of(path));
-  }
+  nlohmann::json document = json_of(report);
+  for (const char* printed : {"gain", "side_by_side", "advice"}) document.erase(printed);  // a saved file has none
   document["schema"] = "p2pd.bench/1";
   if (const auto& nccl = report.measurement.collectives) document["collectives"]["summary"] = nccl_line(*nccl);
-  document["paths"] = std::move(paths);
   document["thresholds"] = to_json(report.thresholds);
   document["wanted"] = nlohmann::json::array();
   for (const P2pUse use : report.wanted) document["wanted"].push_back(to_string(use));
-  document["judgement"] = json_of(report.judgement);
-  document["kernel_log"] = report.kernel_log;
   document["machine"] = report.machine;
   for (const Other& other : report.others) document["beside"].push_back(to_json(other));
   make_plain(document);

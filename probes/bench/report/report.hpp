@@ -5,22 +5,17 @@
 #include <vector>
 
 #include "base/json.hpp"
-#include "machine/hardware/nccl.hpp"
+#include "machine/hardware/measurement.hpp"
 #include "machine/hardware/pcie_path.hpp"
 #include "probes/bench/collectives/others.hpp"
-#include "probes/bench/measurement.hpp"
 #include "probes/bench/report/judge.hpp"
 
 namespace p2pd::bench {
 
 /// All data of one run.
-struct Report {
-  Measurement measurement;
-  std::vector<std::vector<Path>> paths;
+struct Report : BenchReport {
   Thresholds thresholds;
   Uses wanted = usual_uses();
-  Judgement judgement;
-  std::vector<std::string> kernel_log;                ///< faults of these GPUs since the run began, see KernelLog
   std::vector<Other> others;                          ///< other benchmarks that were run, too
   nlohmann::json machine = nlohmann::json::object();  ///< see machine_facts
 };
@@ -38,9 +33,6 @@ std::string phase_table(const Measurement& measurement);
 /// Text of at most forty lines of ASCII for a bug report: machine, seed, srcversion, ACS, IOMMU domain, transport, and
 /// for each pair the results of the writer and the owner; many pairs are condensed, failing ones first.
 std::string bug_report(const Report& report);
-
-/// Level that NCCL needs between these GPUs, from paths and rates of the report.
-NcclNeed nccl_need_of(const Report& report);
 
 /// Recommended settings for this machine, each with its evidence: NCCL, pinning, parallelism, GPUDirect RDMA.
 std::vector<std::string> advice(const Report& report);

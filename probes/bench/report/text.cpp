@@ -9,6 +9,7 @@
 #include <cmath>
 #include <map>
 
+#include "base/json_members.hpp"
 #include "probes/bench/collectives/collectives.hpp"
 
 namespace p2pd::bench {
@@ -50,17 +51,6 @@ std::string count_name(std::size_t count, std::string_view noun) {
   return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
 }
 
-double median(std::vector<double> values) {
-  std::ranges::sort(values);
-  const std::size_t middle = values.size() / 2;
-  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
-}
-
-std::optional<double> median_of(const std::optional<Figure>& figure) {
-  if (!figure || !std::isfinite(figure->median) || figure->median <= 0) return std::nullopt;
-  return figure->median;
-}
-
 Grade grade_of(const Judgement& judgement, int from, int to) {
   const auto row = static_cast<std::size_t>(from);
   const auto column = static_cast<std::size_t>(to);
@@ -68,32 +58,18 @@ Grade grade_of(const Judgement& judgement, int from, int to) {
   return judgement.grades[row][column];
 }
 
-int severity(Grade grade) {
-  switch (grade) {
-    case Grade::pass: return 0;
-    case Grade::not_judged: return 1;
-    case Grade::warn: return 2;
-    case Grade::fail: return 3;
-  }
-  return 3;
-}
-
 std::string fact(const nlohmann::json& facts, const char* key) {
-  const auto found = facts.find(key);
-  if (found == facts.end() || found->is_null()) return {};
-  if (found->is_string()) return found->get<std::string>();
-  if (!found->is_array()) return found->dump();
+  const nlohmann::json& found = field_of(facts, key);
+  if (found.is_null() || found.is_string()) return text_of(found);
+  if (!found.is_array()) return found.dump();
   std::vector<std::string> items;
-  for (const auto& item : *found) items.push_back(item.is_string() ? item.get<std::string>() : item.dump());
+  for (const auto& item : found) items.push_back(item.is_string() ? item.get<std::string>() : item.dump());
   return fmt::format("{}", fmt::join(items, ", "));
 }
 
 nlohmann::json gpu_facts(const nlohmann::json& machine, const std::string& address) {
-  const auto gpus = machine.find("gpus");
-  if (gpus == machine.end() || !gpus->is_array()) return nlohmann::json::object();
-  for (const auto& gpu : *gpus) {
-    if (gpu.is_object() && fact(gpu, "address") == address) return gpu;
-  }
+  for (const nlohmann::json& gpu : list_of(machine, "gpus"))
+    if (text_of(gpu, "address") == address) return gpu;
   return nlohmann::json::object();
 }
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/json.hpp"
-#include "probes/bench/measurement.hpp"
+#include "machine/hardware/measurement.hpp"
 #include "probes/bench/report/judge.hpp"
 
 namespace p2pd::bench {
@@ -26,15 +26,8 @@ std::string size_name(std::uint64_t bytes);
 /// "1 pair", "12 pairs"
 std::string count_name(std::size_t count, std::string_view noun);
 
-/// Median of at least one value.
-double median(std::vector<double> values);
-/// Median that can be used in a ratio; nothing if there is none.
-std::optional<double> median_of(const std::optional<Figure>& figure);
-
 /// Grade of an ordered pair; not_judged if the judgement has none.
 Grade grade_of(const Judgement& judgement, int from, int to);
-/// Rank of a grade: higher is worse; not judged is worse than a pass.
-int severity(Grade grade);
 
 /// Member of the machine's facts as text: lists joined by ", "; empty if absent, null or empty.
 std::string fact(const nlohmann::json& facts, const char* key);

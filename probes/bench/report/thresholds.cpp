@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include <fmt/format.h>
 
-#include <array>
+#include <algorithm>
 
 #include "base/parameters.hpp"
 #include "probes/bench/report/judge.hpp"
@@ -9,73 +9,60 @@
 namespace p2pd::bench {
 namespace {
 
-struct NamedShares {
-  std::string_view name;
-  Shares Thresholds::*member;
-};
-constexpr std::array<NamedShares, 5> kShares = {{{"pcie_switch", &Thresholds::pcie_switch},
-                                                 {"one_socket", &Thresholds::one_socket},
-                                                 {"one_socket_intel", &Thresholds::one_socket_intel},
-                                                 {"cross_socket", &Thresholds::cross_socket},
-                                                 {"nvlink", &Thresholds::nvlink}}};
-struct NamedNumber {
-  std::string_view name;
-  double Thresholds::*member;
-  double most;
-};
 constexpr double kMostShare = 2;
 constexpr double kMostNs = 1e9;
-constexpr std::array<NamedNumber, 6> kNumbers = {{{"over_raw", &Thresholds::over_raw, kMostShare},
-                                                  {"both_over_one", &Thresholds::both_over_one, kMostShare},
-                                                  {"asymmetry_warn", &Thresholds::asymmetry_warn, kMostShare},
-                                                  {"asymmetry_fail", &Thresholds::asymmetry_fail, kMostShare},
-                                                  {"chase_ns", &Thresholds::chase_ns, kMostNs},
-                                                  {"chase_cross_ns", &Thresholds::chase_cross_ns, kMostNs}}};
-constexpr Thresholds kDefaults;
 
-/// Calls `visit` with the name, the value and the highest permitted value of each numeric threshold.
-template <class Whole, class Visit>
-void each_number(Whole& thresholds, Visit visit) {
-  for (const NamedShares& row : kShares) {
-    visit(fmt::format("{}.warn", row.name), (thresholds.*row.member).warn, kMostShare);
-    visit(fmt::format("{}.fail", row.name), (thresholds.*row.member).fail, kMostShare);
-  }
-  for (const NamedNumber& row : kNumbers) visit(std::string(row.name), thresholds.*row.member, row.most);
-}
+/// Threshold by its name in a plan, with the highest value that it can have.
+struct Row {
+  std::string_view name;
+  double& (*of)(Thresholds&);
+  double most = kMostShare;
+};
+constexpr Row kRows[] = {
+    {"pcie_switch.warn", [](Thresholds& t) -> double& { return t.pcie_switch.warn; }},
+    {"pcie_switch.fail", [](Thresholds& t) -> double& { return t.pcie_switch.fail; }},
+    {"one_socket.warn", [](Thresholds& t) -> double& { return t.one_socket.warn; }},
+    {"one_socket.fail", [](Thresholds& t) -> double& { return t.one_socket.fail; }},
+    {"one_socket_intel.warn", [](Thresholds& t) -> double& { return t.one_socket_intel.warn; }},
+    {"one_socket_intel.fail", [](Thresholds& t) -> double& { return t.one_socket_intel.fail; }},
+    {"cross_socket.warn", [](Thresholds& t) -> double& { return t.cross_socket.warn; }},
+    {"cross_socket.fail", [](Thresholds& t) -> double& { return t.cross_socket.fail; }},
+    {"nvlink.warn", [](Thresholds& t) -> double& { return t.nvlink.warn; }},
+    {"nvlink.fail", [](Thresholds& t) -> double& { return t.nvlink.fail; }},
+    {"over_raw", [](Thresholds& t) -> double& { return t.over_raw; }},
+    {"both_over_one", [](Thresholds& t) -> double& { return t.both_over_one; }},
+    {"asymmetry_warn", [](Thresholds& t) -> double& { return t.asymmetry_warn; }},
+    {"asymmetry_fail", [](Thresholds& t) -> double& { return t.asymmetry_fail; }},
+    {"chase_ns", [](Thresholds& t) -> double& { return t.chase_ns; }, kMostNs},
+    {"chase_cross_ns", [](Thresholds& t) -> double& { return t.chase_cross_ns; }, kMostNs},
+};
 
 /// Error for an unknown name, with the most similar known one.
 Failure unknown(const std::string& name) {
-  std::vector<std::string> names;
-  each_number(kDefaults, [&](const std::string& known, double, double) { names.push_back(known); });
-  const std::vector<std::string_view> views(names.begin(), names.end());
-  const std::string near = nearest(name, views);
+  std::vector<std::string_view> names;
+  for (const Row& row : kRows) names.push_back(row.name);
+  const std::string near = nearest(name, names);
   return fail(ErrorCode::invalid,
               fmt::format("unknown threshold \"{}\"{}", name, near.empty() ? "" : "; did you mean \"" + near + "\"?"));
 }
 
 Result<void> set(Thresholds& thresholds, const std::string& name, const nlohmann::json& value) {
-  double* slot = nullptr;
-  double most = 0;
-  each_number(thresholds, [&](const std::string& known, double& number, double limit) {
-    if (known != name) return;
-    slot = &number;
-    most = limit;
-  });
-  if (slot == nullptr) return unknown(name);
+  const auto* row = std::ranges::find(kRows, name, &Row::name);
+  if (row == std::end(kRows)) return unknown(name);
   if (!value.is_number()) return fail(ErrorCode::invalid, fmt::format("threshold \"{}\" is not a number", name));
   const double number = value.get<double>();
-  if (!(number >= 0 && number <= most)) {
-    return fail(ErrorCode::invalid, fmt::format("threshold \"{}\" is {}; it must be in 0 to {}", name, number, most));
-  }
-  *slot = number;
+  if (!(number >= 0 && number <= row->most))
+    return fail(ErrorCode::invalid,
+                fmt::format("threshold \"{}\" is {}; it must be in 0 to {}", name, number, row->most));
+  row->of(thresholds) = number;
   return {};
 }
 
 }  // namespace
 
-nlohmann::json to_json(const Thresholds& thresholds) {
+nlohmann::json to_json(Thresholds thresholds) {
   nlohmann::json document = nlohmann::json::object();
-  each_number(thresholds, [&](const std::string& name, double number, double) { document[name] = number; });
+  for (const Row& row : kRows) document[std::string(row.name)] = row.of(thresholds);
   return document;
 }
 

@@ -8,7 +8,7 @@
 #include <mutex>
 #include <optional>
 
-#include "probes/bench/device/nvml_library.hpp"
+#include "probes/bench/device/nvml.hpp"
 #include "tests/sim/host/gates.hpp"
 
 namespace p2pd::sim {
@@ -256,10 +256,6 @@ P2PD_NVML nvmlDeviceGetPcieReplayCounter(Device device, unsigned* count) {
 
 P2PD_NVML nvmlDeviceGetCurrentClocksThrottleReasons(Device device, unsigned long long* reasons) {
   return on_gpu(device, [&](const HostGpu&) { return set(reasons, 0ULL); });
-}
-
-P2PD_NVML nvmlDeviceGetDisplayActive(Device device, unsigned* active) {
-  return on_gpu(device, [&](const HostGpu&) { return set(active, 0U); });
 }
 
 P2PD_NVML nvmlDeviceGetComputeRunningProcesses_v3(Device device, unsigned* count, void*) {
