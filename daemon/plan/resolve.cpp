@@ -103,11 +103,14 @@ std::vector<nlohmann::json*> open_values(Plan& plan, const Open& open) {
   return values;
 }
 
-/// Removes steps that depend on the machine that an image will boot on.
+/// Removes steps that depend on the machine that an image will boot on, by their check or by that of a condition.
 Plan of_an_image(Plan plan, const Registry& registry) {
-  plan.remove_steps([&](const Step& step) {
+  const auto waits = [&](const Step& step) {
     const Probe* probe = registry.probe(step.check);
     return probe != nullptr && probe->skip_on_image;
+  };
+  plan.remove_steps([&](const Step& step) {
+    return waits(step) || std::ranges::any_of(step.where, [&](const auto& id) { return waits(*plan.step(id)); });
   });
   return plan;
 }
