@@ -57,7 +57,10 @@ bool open_is_installed(const Host& host) {
 Result<Running> running_driver(const Host& host, Finding& finding) {
   Running out;
   out.needs_built = TRY(needs_built_driver(host));
-  if (is_image(host)) return out;
+  if (is_image(host)) {
+    out.own_modules = installed_build(host).has_value();
+    return out;
+  }
   out.by_gpu = TRY(drivers_of_gpus(host));
   for (const auto& [address, driver] : out.by_gpu)
     finding.saw("/sys/bus/pci/devices/" + address + "/driver", driver.empty() ? "none" : driver);
@@ -67,7 +70,7 @@ Result<Running> running_driver(const Host& host, Finding& finding) {
   out.proprietary = version && !version->open && !open_is_installed(host);
   if (!banner.empty()) finding.saw(kVersion, banner.substr(0, banner.find_first_of("\n(")));
   const auto release = host.line("/proc/sys/kernel/osrelease");
-  out.own_modules = is_image(host) ? installed_build(host).has_value() : release && has_own_modules(host, *release);
+  out.own_modules = release && has_own_modules(host, *release);
   out.stock_p2p = TRY(is_stock_p2p_configured(host));
   finding.facts["drivers"] = out.by_gpu;
   return out;

@@ -140,3 +140,14 @@ TEST_CASE("nvidia-driver: who drives the cards") {
   CHECK(given.next ==
         "Take 0000:01:00.0 out of the guest and away from vfio-pci (modprobe.d, driver_override), and reboot.");
 }
+
+TEST_CASE("nvidia-driver: in an image, p2pd's modules count beside those of the packages that stay") {
+  const Machine machine;
+  fs::remove(machine.directory / "lspci-xxxx.txt");
+  machine.put("var/lib/dpkg/status", package("nvidia-dkms-570", "570.86.16-0ubuntu1", "install ok installed"));
+  CHECK(machine.look().verdict == Verdict::fail);
+  machine.put("usr/src/p2pd-nvidia-570.86.16/dkms.conf",
+              "# Written by p2pd for test/main, commit " + std::string(40, '1') + "; gone\n");
+  CHECK(machine.look().verdict == Verdict::pass);
+  CHECK(machine.look().summary == "installed by 1 packages (570.86.16), with modules by p2pd");
+}
