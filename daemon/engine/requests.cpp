@@ -153,13 +153,12 @@ Result<Run> Walk::add_kernel() {
 
 Result<Run> Walk::revert() {
   const bool open = TRY(load_last());
-  const Run last = run_;
   if (s_.undo.newest()) TRY(require_rollback_at_rest(true));
   if (open) {
     TRY(move(only_checks() && run_.state != RunState::reverting ? Event::superseded : Event::revert));
     if (is_open(run_.state)) return walk();
   }
-  if (!s_.undo.newest()) return last;
+  if (!s_.undo.newest()) return run_;
   if (!open) plan_ = {};
   for (const Run& changed : TRY(s_.journal.runs_in_place()))
     if (changed.plan != kEachBoot) {

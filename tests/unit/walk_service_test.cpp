@@ -259,6 +259,15 @@ TEST_CASE("a person's look that is blocked stays open where each boot has nothin
   CHECK(again.error().message == "a run that is idle cannot cancel");
 }
 
+TEST_CASE("revert ends a look that changed nothing, and says so") {
+  World world;
+  REQUIRE(world.apply(plan_of({"p:proof"}))->state == RunState::blocked);
+  const auto reverted = world.revert();
+  REQUIRE(reverted);
+  CHECK(reverted->state == RunState::idle);
+  CHECK(reverted->result == "superseded");
+}
+
 TEST_CASE("who goes on with a run may leave its restarts to somebody else") {
   World world;
   world.asked = Event::pause;
