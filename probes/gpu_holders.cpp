@@ -11,7 +11,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <ranges>
+#include <span>
 
 #include "base/probe.hpp"
 #include "machine/driver/gpu_holders.hpp"
@@ -85,7 +85,7 @@ Result<std::vector<LoadedModule>> nvidia_modules(const Host& host) {
 
 nlohmann::json facts_of(const std::vector<GpuHolder>& holders) {
   nlohmann::json listed = nlohmann::json::array();
-  for (const GpuHolder& holder : holders | std::views::take(kListed))
+  for (const GpuHolder& holder : std::span(holders).first(std::min(holders.size(), kListed)))
     listed.push_back({{"pid", holder.pid},
                       {"comm", holder.comm},
                       {"kind", to_string(holder.kind)},
@@ -143,7 +143,7 @@ std::vector<GpuHolder> take(std::vector<GpuHolder>& holders, Is is) {
 }
 
 void add_evidence(Finding& finding, const GpuHolders& holders, const std::vector<LoadedModule>& modules) {
-  for (const GpuHolder& holder : holders.found | std::views::take(kNamed))
+  for (const GpuHolder& holder : std::span(holders.found).first(std::min(holders.found.size(), kNamed)))
     finding.saw(fmt::format("/proc/{}/fd", holder.pid),
                 fmt::format("{}: {}", holder.comm, fmt::join(holder.devices, ", ")));
   for (const LoadedModule& module : modules)

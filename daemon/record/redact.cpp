@@ -275,8 +275,9 @@ std::string public_arguments(std::string_view line, bool bare, std::string_view 
 
 std::string public_device(std::string_view device) {
   constexpr std::string_view kSystems[] = {"none", "overlay", "tmpfs", "rootfs", "host:/", "rpool/ROOT/pve-1"};
-  constexpr std::string_view kIds[] = {"UUID=", "PARTUUID="}, kDev = "/dev/", kMapper = "/dev/mapper/", kZfs = "ZFS=";
-  for (const std::string_view id : kIds)
+  constexpr std::string_view kIdentified[] = {"UUID=", "PARTUUID="}, kDev = "/dev/", kMapper = "/dev/mapper/",
+                             kZfs = "ZFS=";
+  for (const std::string_view id : kIdentified)
     if (device.starts_with(id)) return std::string(id) + zeroed(device.substr(id.size()));
   if (device.starts_with(kZfs)) return std::string(kZfs) + public_device(device.substr(kZfs.size()));
   const bool disk = device.starts_with(kDev) && is_disk(device.substr(kDev.size()));

@@ -15,7 +15,7 @@ namespace {
 
 Machine machine_of(std::string_view text) {
   Machine machine;
-  const GpuModel model{"10de:2684", "NVIDIA GeForce RTX 4090", "GeForce", "Ada", 24576, 4};
+  const GpuModel model{"10de:2684", "NVIDIA GeForce RTX 4090", "GeForce", "Ada", 24576, "AD102"};
   for (const char* address : {"0000:01:00.0", "0000:02:00.0"})
     machine.gpus.push_back({{address, model.id, model}, std::nullopt, 32ULL << 30, std::nullopt});
   const std::string release(text.substr(0, text.find('\n')));

@@ -408,7 +408,7 @@ Result<void> everything_at_once(Bench& bench) {
 }  // namespace
 
 Result<void> staged(Bench& bench) {
-  constexpr u64 kBytes = 32ULL << 20;
+  constexpr u64 kStagedBytes = 32ULL << 20;
   constexpr u64 kTinyBytes = 4;
   constexpr int kTiny = 20;
   for (const Round& round : rounds_of(bench.found)) {
@@ -424,7 +424,7 @@ Result<void> staged(Bench& bench) {
           };
           return {&a, bytes, once, inner};
         };
-        const u64 large = std::min(kBytes, most_bytes(bench, from, to));
+        const u64 large = std::min(kStagedBytes, most_bytes(bench, from, to));
         const auto times = TRY(times_ns(bench, {series(large, 1), series(kTinyBytes, kTiny)}));
         bench.pair(from, to).staged_gb_s = rate(large, times[0]);
         bench.pair(from, to).staged_ns = figure(times[1]);
