@@ -42,7 +42,7 @@ struct Machine : test::MadeTree {
   void stage() const {
     PackageBackup way;
     way.packages.push_back(
-        {"libcuda1", "amd64", "570.1-1", "libcuda1_570.1-1_amd64.deb", sha256_of(kDeb), "cache", true, false});
+        {{"libcuda1", "amd64", "570.1-1"}, "libcuda1_570.1-1_amd64.deb", sha256_of(kDeb), "cache", true, false});
     way.kept = {"/etc/nvidia/options.conf"};
     way.modules = {"nvidia-current"};
     put("var/lib/p2pd/way-back/debs/libcuda1_570.1-1_amd64.deb", kDeb);

@@ -64,8 +64,8 @@ struct ChangeOf : ChangeRecorder {
 struct Purged : MadeTree {
   Purged() {
     status();
-    way.packages = {{"libcuda1", "amd64", "570.1-1", kCuda, sha256_of("cuda"), "archive", true, false},
-                    {"nvidia-kernel-dkms", "amd64", "570.1-1", kDkms, sha256_of("dkms"), "rebuilt", false, true}};
+    way.packages = {{{"libcuda1", "amd64", "570.1-1"}, kCuda, sha256_of("cuda"), "archive", true, false},
+                    {{"nvidia-kernel-dkms", "amd64", "570.1-1"}, kDkms, sha256_of("dkms"), "rebuilt", false, true}};
     way.kept = {"/" + kConf};
     back_up();
     put(kConf, "options\n");
