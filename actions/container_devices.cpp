@@ -54,12 +54,13 @@ Command generate(const Wanted& wanted) {
   return command;
 }
 
-/// New text; Error unless it is of `installed`, and names devices.
+/// New text; Error unless it is of `installed`, and names devices. Where there was none before, it may name none.
 Result<std::string> made(Host& host, const Wanted& wanted, const std::string& installed) {
   TRY_IN("CDI", host.run(generate(wanted)));
   std::string text = TRY(host.files().read(kMade));
   const CdiSpecification now = parse_cdi(text);
-  if (now.versions == std::set{installed} && (now.devices.size() > 0 || wanted.before.devices.empty())) return text;
+  const bool may_be_empty = wanted.before.devices.empty() && wanted.before.versions.empty();
+  if (now.versions == std::set{installed} && (may_be_empty || !now.devices.empty())) return text;
   return fail(ErrorCode::state,
               fmt::format("nvidia-ctk generated a specification of {} devices for driver {}, not {}",
                           now.devices.size(), fmt::join(now.versions, " and "), installed),

@@ -154,7 +154,7 @@ Result<void> put_aside_all(Host& host, const std::string& release, const std::ve
 /// Error if an override of another owner makes modprobe load a different module.
 Result<void> refuse_overrides(const Host& host) {
   for (const std::string_view module : kModuleNames)
-    if (const std::string line = overruling_override(host, TRY(name_here(host, module))); !line.empty())
+    if (const std::string line = TRY(overruling_override(host, TRY(name_here(host, module)))); !line.empty())
       return fail(ErrorCode::state, fmt::format("{} makes modprobe load a {} that is not p2pd's", line, module),
                   fmt::format("Remove that line of {}, then try again.", line.substr(0, line.find(':'))));
   return {};

@@ -79,9 +79,11 @@ struct JsonWriter {
 };
 
 /// Reads JSON from another process or a file. `strict`: stops at the first value that is missing, of another type or
-/// out of range. Otherwise such a value keeps its default, also in a list.
+/// out of range. Otherwise such a value keeps its default, also in a list, of which the first kMostItems count.
 class JsonReader {
  public:
+  static constexpr std::size_t kMostItems = 4096;  ///< every pair of 64 GPUs
+
   explicit JsonReader(bool strict) : strict_(strict) {}
 
   /// Path of the value at which it stopped: "/pairs/1/chase_ns".
@@ -94,7 +96,7 @@ class JsonReader {
     return found.has_value();
   }
   bool read(const nlohmann::json& json, bool& value) {
-    value = json == true;
+    if (json.is_boolean()) value = json;
     return json.is_boolean();
   }
   bool read(const nlohmann::json& json, std::string& text) {
@@ -120,6 +122,7 @@ class JsonReader {
   template <class Value>
   bool read(const nlohmann::json& json, std::vector<Value>& values) {
     return json.is_array() && std::ranges::all_of(json, [&](const nlohmann::json& item) {
+             if (!strict_ && values.size() == kMostItems) return true;
              const std::string number = std::to_string(values.size());
              return at(number, item, values.emplace_back());
            });

@@ -92,8 +92,8 @@ std::optional<Walk::Outcome> Walk::asked_for() {
 }
 
 /// Outcome with `reason`, or with the cause of the failure as long as its changes are undone, over reboots too.
-Walk::Outcome Walk::kept(Event event, std::string reason) const {
-  return {event, run_.rollback == Rollback::failed ? run_.reason : std::move(reason)};
+Walk::Outcome Walk::kept(Event event, const std::string& reason) const {
+  return {event, run_.rollback == Rollback::failed ? run_.reason : reason};
 }
 
 /// Fails the run; the plan decides between rollback and keep.

@@ -83,7 +83,7 @@ class Walk {
   bool is_on_trial() const;
 
   std::optional<Outcome> asked_for();
-  Outcome kept(Event event, std::string reason) const;
+  Outcome kept(Event event, const std::string& reason) const;
   Outcome give_up(std::string reason);
   Result<std::optional<Outcome>> wait_a_while(const std::string& why);
   Result<void> move(const Outcome& outcome);

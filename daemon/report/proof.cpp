@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <iterator>
 
 #include "base/json_struct.hpp"
 
@@ -216,10 +217,11 @@ const Measured* fullest(const std::vector<Measured>& measurements) {
 }
 
 std::optional<ProofPart> proof_of(const Sources& sources) {
-  std::vector<Measured> found = measurements_in(sources.history);
+  std::vector<Measured> found;
   for (const json& step : list_of(sources.diagnosis, "steps"))
     if (const json& facts = field_of(step, "facts"); is_bench_report(facts))
-      found.insert(found.begin(), {0, sources.made, bench_report_from(facts)});
+      found.push_back({0, sources.made, bench_report_from(facts)});
+  std::ranges::move(measurements_in(sources.history), std::back_inserter(found));
   const Measured* shown = fullest(found);
   if (shown == nullptr) return std::nullopt;
   const BenchReport before = is_bench_report(sources.baseline) ? bench_report_from(sources.baseline) : BenchReport();
@@ -309,7 +311,7 @@ json json_of(const Soak& soak) {
 json pairs_with(const json& machine, const std::optional<ProofPart>& proof) {
   json pairs = list_of(machine, "pairs");
   if (!proof || proof->shown.report.paths.empty()) return pairs;
-  const json limits = limits_of(proof->shown.report.paths);
+  json limits = limits_of(proof->shown.report.paths);
   std::vector<std::string> addresses;
   for (const json& gpu : list_of(machine, "gpus")) addresses.push_back(text_of(gpu, "address"));
   if (addresses != proof->addresses()) return limits;

@@ -162,7 +162,10 @@ std::string paint(Colour colour, std::string_view text) {
 
 std::string harmless(std::string_view text) {
   std::string out;
-  for (const Glyph& glyph : glyphs(text)) out += glyph.acts ? "?" : glyph.bytes;
+  for (std::size_t line = 0; !text.empty(); text.remove_prefix(line)) {  // of a patch, there may be MiBs
+    line = std::min(text.find('\n'), text.size() - 1) + 1;
+    for (const Glyph& glyph : glyphs(text.substr(0, line))) out += glyph.acts ? "?" : glyph.bytes;
+  }
   return out;
 }
 

@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <fstream>
 
+#include "base/json_struct.hpp"
 #include "bench_example.hpp"
 #include "catch.hpp"
 #include "temporary.hpp"
@@ -282,6 +283,17 @@ TEST_CASE("bench report: the bug report keeps to forty lines of ASCII, the worst
   const std::string healthy = bug_report(example(16));
   CHECK(holds(healthy, "\n240 pairs: 0->1 0->2 "));
   CHECK(holds(healthy, " ... and 229 more writer ok owner ok 25.0..26.5 GB/s 1.2 us\n"));
+}
+
+TEST_CASE("bench report: of a forged list the first items count", "[attack]") {
+  std::vector<int> read;
+  CHECK(JsonReader(false).read(nlohmann::json(std::vector<int>(100'000, 1)), read));
+  CHECK(read.size() == JsonReader::kMostItems);
+  const auto pairs = bench_report_from({{"gpus", {{{"uuid", "a"}}, {{"uuid", "b"}}}},
+                                        {"pairs", {{{"from", "x"}, {"to", 1}}, 0, {{"from", 0}, {"to", 1}}}}})
+                         .measurement.pairs;
+  REQUIRE(pairs.size() == 1);  // a number that cannot be read is no GPU
+  CHECK(pairs[0].from == 0);
 }
 
 TEST_CASE("bench report: phases only when asked, with where the time went") {

@@ -203,6 +203,10 @@ TEST_CASE("driver-catalogue: a broken drop-in is an error that names it, not a g
   const auto found = kDriverCatalogue.check(Host(Root::open(tree.directory.path()).value(), tree.runner), {});
   REQUIRE_FALSE(found.has_value());
   CHECK(found.error().message.starts_with("/etc/p2pd/catalogue.d/mine.yaml:"));
+  tree.file("etc/p2pd/catalogue.d/mine.yaml", "schema: p2pd.catalogue/2\nreleases: {570.86.16: {runfile: [x]}}\n");
+  const auto other = kDriverCatalogue.check(Host(Root::open(tree.directory.path()).value(), tree.runner), {});
+  REQUIRE(other);  // it pins nothing: the shipped row stands
+  CHECK(other->facts["notes"].dump().find("mine.yaml") != std::string::npos);
 }
 
 TEST_CASE("driver-catalogue: machine records get the reason that stands beside them") {

@@ -40,10 +40,12 @@ TEST_CASE("own place: modules have the names that modprobe loads here") {
 
 TEST_CASE("own place: an override of somebody else that depmod reads after ours is named") {
   const Debian machine;
-  const auto overruling = [&] { return overruling_override(machine.host, "nvidia-current-open"); };
+  const auto overruling = [&] { return overruling_override(machine.host, "nvidia-current-open").value(); };
   CHECK(overruling().empty());
   machine.put("etc/depmod.d/a.conf", "override nvidia-current-open * kernel/x\n");  // read before ours
   machine.put("etc/depmod.d/zz-p2pd.conf", own_place_files(machine.host).value().front().content);
+  CHECK(overruling().empty());
+  machine.put("etc/depmod.d/zzz.alias", "override nvidia_current_open * kernel/x\n");  // depmod(8): *.conf only
   CHECK(overruling().empty());
   machine.put("usr/lib/depmod.d/zzz.conf", "search updates\noverride nvidia_current_open * kernel/x\n");
   CHECK(overruling() == "/usr/lib/depmod.d/zzz.conf:2");

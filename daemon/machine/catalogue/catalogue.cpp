@@ -250,7 +250,10 @@ bool agree(const Json& one, const Json& other) {
                              [&](const auto& item) { return agree(item.value(), other.value(item.key(), Json())); });
 }
 
-Json at(const Json& row, const char* pin) { return row.value(Json::json_pointer(pin), Json()); }
+Json at(const Json& row, const char* pin) {
+  const Json::json_pointer place(pin);
+  return row.contains(place) ? row.at(place) : Json();  // value() throws for a list on the way
+}
 
 Result<void> add_rows(const Json& rows, const std::string& source, Table& into, std::vector<std::string>& notes) {
   for (const auto& [name, value] : rows.items()) {

@@ -21,13 +21,14 @@ constexpr std::string_view kVersionedLibraries[] = {"libcuda.so.", "libnvidia-ml
 constexpr std::string_view kRuntime = "/etc/nvidia-container-runtime/config.toml";
 constexpr std::string_view kDocker = "/etc/docker/daemon.json";
 
-/// Names in the list `devices` of a specification.
+/// Names in the list `devices` of a specification; a device without one is left out.
 Result<std::set<std::string>> device_names(std::string_view text) {
   std::set<std::string> names;
   const yaml::Node document = TRY(yaml::parse(text, "specification")), devices = TRY(document.at("devices"));
   for (const yaml::Node& device : TRY(devices.list())) {
-    const yaml::Node name = TRY(device.at("name"));
-    names.insert(TRY(name.text()));
+    const auto node = device.at("name");
+    const Result<std::string> name = node ? node->text() : Failure(node.error());
+    if (name) names.insert(*name);
   }
   return names;
 }

@@ -65,8 +65,8 @@ enum class WrongKind {
 /// Wrong data in one direction of one pair, or an end of the run in place of data.
 struct Wrong {
   std::string test;          ///< "copy-push", "store", ...: a key of Pair::verified_bytes
-  int from = 0;              ///< source GPU; -1: unknown, for `faulted` and `hung` only
-  int to = 0;                ///< destination GPU
+  int from = -1;             ///< source GPU; -1: unknown, for `faulted` and `hung` only
+  int to = -1;               ///< destination GPU
   std::uint64_t bytes = 0;   ///< length of the transfer; total if several are wrong
   std::uint64_t offset = 0;  ///< offset of a wrong byte, from the start of the transfer
   std::uint64_t words = 0;   ///< wrong 8-byte words
@@ -79,8 +79,8 @@ struct Wrong {
 /// One ordered pair. Data moves `from` -> `to`, whichever GPU executes: a store or a push runs on `from`, a load or a
 /// pull on `to`.
 struct Pair {
-  int from = 0;
-  int to = 0;
+  int from = -1;  ///< -1: not read
+  int to = -1;
   bool access = false;          ///< the driver reports that `from` may access the memory of `to`
   bool native_atomics = false;  ///< and that its atomics work there
   std::string refused;          ///< reason why enabling peer access failed; empty: it did not

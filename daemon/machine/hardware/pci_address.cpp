@@ -9,7 +9,7 @@ namespace p2pd {
 namespace {
 
 /// Domain, bus, device and function. One without a domain has a function: "10:11" may be anything.
-constexpr const char* kAddress = R"((?=(?:0x)?[0-9a-f]{4}|\w{2,4}:\w{2,4}\.[0-7]))"
+constexpr const char* kAddress = R"((?=(?:0x)?[0-9a-f]{4}|[0-9a-z]{2,4}:[0-9a-z]{2,4}\.[0-7]))"
                                  R"((?:(?:0x)?([0-9a-f]{4,8}):)?(?:0x)?([0-9a-f]{2}):(?:0x)?([01][0-9a-f]))"
                                  R"((?:\.([0-7])(?![0-9a-z])|(?!\.[0-7]|[0-9a-z])))";
 

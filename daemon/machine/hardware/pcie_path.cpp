@@ -296,7 +296,6 @@ std::vector<AcsPort> acs_ports(const Host& host, const std::vector<PciDevice>& d
       for (const std::string& address : paths[i][j].parting) {
         AcsPort& port = found[address];
         port.of_switch = port.of_switch || paths[i][j].kind == PathKind::pcie_switch;
-        ++port.pairs;
       }
     }
   }

@@ -81,8 +81,7 @@ inline constexpr std::uint16_t kAcsRedirects = PCI_ACS_RR | PCI_ACS_CR | PCI_ACS
 struct AcsPort {
   std::string address;
   bool of_switch = false;  ///< downstream port of a switch, for at least one of the pairs; else a root port
-  int pairs = 0;
-  bool readable = false;  ///< configuration space beyond 256 bytes, which has the capability, is readable
+  bool readable = false;   ///< configuration space beyond 256 bytes, which has the capability, is readable
   std::optional<std::uint16_t> control;  ///< control register; nullopt if it is not readable or absent
 
   bool redirects() const { return (control.value_or(0) & kAcsRedirects) != 0; }

@@ -75,12 +75,11 @@ bool has_port_above(const PciDevice& device, const std::vector<PciDevice>& devic
 
 VirtualMachine virtual_machine(const Host& host, const std::vector<PciDevice>& devices) {
   VirtualMachine machine;
-  machine.cpu_flag = hypervisor_flag(host);
-  if (machine.cpu_flag)
-    machine.evidence.push_back({"/proc/cpuinfo", *machine.cpu_flag ? "flag hypervisor" : "no flag hypervisor"});
+  const std::optional<bool> cpu_flag = hypervisor_flag(host);
+  if (cpu_flag) machine.evidence.push_back({"/proc/cpuinfo", *cpu_flag ? "flag hypervisor" : "no flag hypervisor"});
   const auto named = hypervisor_of_dmi(host, machine.evidence);
-  if (machine.cpu_flag)
-    machine.guest = machine.cpu_flag;
+  if (cpu_flag)
+    machine.guest = cpu_flag;
   else if (named)
     machine.guest = !named->empty();
   if (machine.guest == true && named) machine.hypervisor = *named;

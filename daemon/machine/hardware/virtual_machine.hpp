@@ -13,9 +13,8 @@ namespace p2pd {
 
 /// Signs in files that a host is a guest of a hypervisor.
 struct VirtualMachine {
-  std::optional<bool> guest;     ///< nullopt if no file shows it
-  std::string hypervisor;        ///< "KVM"; empty on bare metal, or if only the CPU's flag shows a guest
-  std::optional<bool> cpu_flag;  ///< x86: flag `hypervisor` of /proc/cpuinfo
+  std::optional<bool> guest;  ///< nullopt if no file shows it
+  std::string hypervisor;     ///< "KVM"; empty on bare metal, or if only the CPU's flag shows a guest
   std::vector<Evidence> evidence;
 };
 

@@ -9,6 +9,7 @@
 #include <algorithm>
 
 #include "machine/catalogue/staging.hpp"
+#include "machine/modules/modprobe_d.hpp"
 #include "machine/modules/module_build.hpp"
 #include "machine/modules/module_file.hpp"
 
@@ -138,6 +139,15 @@ std::string module_of(const std::string& file) {
   return ends == file.npos ? "" : file.substr(0, ends);
 }
 
+/// Checks that modules.dep lists one of `modules` whose file is missing.
+bool lists_gone(const Host& host, const std::string& release, const std::vector<std::string>& modules) {
+  const auto listed = modules_by_name(host, release);
+  return listed && std::ranges::any_of(modules, [&](const std::string& module) {
+           const auto found = listed->find(kernel_name(module));
+           return found != listed->end() && !host.files().exists(found->second);
+         });
+}
+
 }  // namespace
 
 std::string dkms_link(const Host& host, std::string_view release) {
@@ -204,8 +214,10 @@ Result<void> discard_torn_modules(Host& host, const std::vector<std::string>& mo
       if (!TRY(owner_of_module(host, release, file)).empty()) continue;
       TRY(host.remove_tree(file));
     }
+    if (lists_gone(host, release, modules))
+      TRY(host.run({.argv = {"depmod", release}, .deadline = std::chrono::minutes(10)}));
   }
-  return run_due_depmods(host);
+  return {};
 }
 
 }  // namespace p2pd

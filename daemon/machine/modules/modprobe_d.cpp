@@ -367,7 +367,8 @@ Result<std::map<std::string, std::string>> kmod_files(const Host& host, std::str
     if (!names && names.error().code == ErrorCode::not_found) continue;
     if (!names) return Failure(names.error());
     for (const std::string& name : *names)
-      if (!name.starts_with('.') && (name.ends_with(".conf") || name.ends_with(".alias")))
+      if (!name.starts_with('.') &&
+          (name.ends_with(".conf") || (directory == "modprobe.d" && name.ends_with(".alias"))))
         out.emplace(name, path + "/" + name);
   }
   return out;

@@ -73,9 +73,9 @@ Result<std::string> missing_place_file(const Host& host) {
   return std::string();
 }
 
-std::string overruling_override(const Host& host, std::string_view module) {
+Result<std::string> overruling_override(const Host& host, std::string_view module) {
   std::string found;
-  for (const auto& [name, file] : kmod_files(host, "depmod.d").value_or(std::map<std::string, std::string>())) {
+  for (const auto& [name, file] : TRY(kmod_files(host, "depmod.d"))) {
     if (name <= kDepmodDropIn.substr(kDepmodDropIn.rfind('/') + 1)) continue;
     for (const Statement& line : statements_of(host.files().read(file).value_or(""), file))
       if (line.verb == "override" && line.module == kernel_name(module)) found = line.source();

@@ -42,7 +42,7 @@ Result<std::vector<PlaceFile>> own_place_files(const Host& host);
 Result<std::string> missing_place_file(const Host& host);
 
 /// Line in another file of depmod.d that overrides `module` after p2pd's, "FILE:LINE"; empty: there is none.
-std::string overruling_override(const Host& host, std::string_view module);
+Result<std::string> overruling_override(const Host& host, std::string_view module);
 
 /// Copies the modules of `build` there, signs them if there is a key, and runs depmod; replaces what was there.
 Result<void> install_in_own_place(Host& host, const ModuleBuild& build);
