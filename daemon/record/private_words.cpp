@@ -8,7 +8,7 @@
 #include <functional>
 #include <sstream>
 
-#include "base/list_of.hpp"
+#include "base/strings.hpp"
 #include "base/url.hpp"
 #include "record/redact.hpp"
 
@@ -34,7 +34,7 @@ constexpr std::string_view kCommonNames[] = {"debian", "ubuntu",  "localhost", "
                                              "server", "proxmox", "host",      "boot",  "gpu",    "pci"};
 constexpr std::string_view kUnitKinds[] = {".service", ".scope", ".slice", ".socket", ".timer", ".mount", ".target"};
 const std::vector<const char*> kKnownUnits =
-    list_of("p2pd", "nvidia-", "display-manager", "gdm", "sddm", "lightdm", "systemd-", "docker.", "docker",
+    strings("p2pd", "nvidia-", "display-manager", "gdm", "sddm", "lightdm", "systemd-", "docker.", "docker",
             "containerd", "snapd", "apt-daily", "cloud-", "dbus", "ssh.", "user.", "system.", "init.", "multi-user",
             "graphical", "basic.", "sysinit", "unattended-upgrades", "ollama.");
 

@@ -8,8 +8,8 @@
 #include <map>
 #include <vector>
 
-#include "base/list_of.hpp"
 #include "base/signatures.hpp"
+#include "base/strings.hpp"
 #include "machine/driver/registry_keys.hpp"
 
 namespace p2pd {
@@ -20,53 +20,53 @@ namespace {
 const std::map<PublicKind, std::vector<const char*>> kPublic = {
     {PublicKind::argument,
      // read by iommu, boot-loader, secure-boot, modprobe-options; then what plans set (kernel_arguments.cpp)
-     list_of("*iommu*", "*intremap*", "*vfio*", "pcie_acs_override", "BOOT_IMAGE", "module.sig_enforce", "lockdown",
+     strings("*iommu*", "*intremap*", "*vfio*", "pcie_acs_override", "BOOT_IMAGE", "module.sig_enforce", "lockdown",
              "nvidia*.*", "nouveau.*", "nova*.*", "p2pd.*", "pci", "pcie_aspm", "console", "modprobe.blacklist",
              "module_blacklist", "rd.driver.blacklist",
              // tell a reader how the kernel booted
              "boot", "initrd", "mitigations", "panic", "random.trust_cpu", "reboot", "root",  // as a device
              "swiotlb")},
-    {PublicKind::module_option, list_of("NVreg_*", "disable_*", "fbdev", "ids", "modeset", "uvm_*")},
+    {PublicKind::module_option, strings("NVreg_*", "disable_*", "fbdev", "ids", "modeset", "uvm_*")},
     // package-state, driver-pins
     {PublicKind::apt_setting,
-     list_of("apt::periodic::enable", "apt::periodic::unattended-upgrade", "apt::periodic::update-package-lists",
+     strings("apt::periodic::enable", "apt::periodic::unattended-upgrade", "apt::periodic::update-package-lists",
              "unattended-upgrade::automatic-reboot", "unattended-upgrade::package-blacklist::")},
     {PublicKind::apt_list,
-     list_of("apt", "apt::periodic", "unattended-upgrade", "unattended-upgrade::package-blacklist")},
-    {PublicKind::dpkg_field, list_of("Architecture", "Package", "Status", "Version")},
-    {PublicKind::pin_field, list_of("Package", "Pin-Priority")},
+     strings("apt", "apt::periodic", "unattended-upgrade", "unattended-upgrade::package-blacklist")},
+    {PublicKind::dpkg_field, strings("Architecture", "Package", "Status", "Version")},
+    {PublicKind::pin_field, strings("Package", "Pin-Priority")},
     // nouveau-blacklist, nvidia-modules, persistenced
     {PublicKind::command_word,
-     list_of("/bin/false", "/bin/true", "/sbin/modprobe", "/usr/bin/false", "/usr/bin/nvidia-persistenced",
+     strings("/bin/false", "/bin/true", "/sbin/modprobe", "/usr/bin/false", "/usr/bin/nvidia-persistenced",
              "/usr/bin/true", "/usr/sbin/modprobe", "$CMDLINE_OPTS", "-[a-z]", "--ignore-install",
              "--no-persistence-mode", "--persistence-mode", "--user", "--verbose", "false", "modprobe", "nouveau",
              "nova", "nova[_-]core", "nova[_-]drm", "nvidia*", "true", "&&", ";", "||")},
-    {PublicKind::unit_directive, list_of("ExecStart")},
+    {PublicKind::unit_directive, strings("ExecStart")},
     // boot-loader, bootable-kernels
-    {PublicKind::grub_environment, list_of("next_entry", "saved_entry")},
-    {PublicKind::grub_variable, list_of("GRUB_CMDLINE_LINUX*")},
-    {PublicKind::menu_id, list_of("${next_entry}", "${saved_entry}", "$saved_entry", "[0-9]", "[0-9][0-9]",
+    {PublicKind::grub_environment, strings("next_entry", "saved_entry")},
+    {PublicKind::grub_variable, strings("GRUB_CMDLINE_LINUX*")},
+    {PublicKind::menu_id, strings("${next_entry}", "${saved_entry}", "$saved_entry", "[0-9]", "[0-9][0-9]",
                                   "gnulinux-*", "p2pd-trial", "uefi-firmware")},
     {PublicKind::menu_word,
-     list_of("(recovery", "Advanced", "Debian", "Fedora", "Firmware", "GNU/Linux", "GNU/Linux,", "Linux", "Proxmox",
+     strings("(recovery", "Advanced", "Debian", "Fedora", "Firmware", "GNU/Linux", "GNU/Linux,", "Linux", "Proxmox",
              "Settings", "UEFI", "Ubuntu", "Ubuntu,", "VE", "VE,", "for", "mode)", "options", "p2pd", "trial:", "with",
              "[0-9]*")},  // release of a kernel, which the name of its file has, too
     // boot-loader: what is below /boot; a number is 0
-    {PublicKind::disk, list_of("[hsv]d[a-z]", "[hsv]d[a-z]0", "dm-0", "loop0", "md0", "md0p0", "mmcblk0p0", "nvme0n0",
+    {PublicKind::disk, strings("[hsv]d[a-z]", "[hsv]d[a-z]0", "dm-0", "loop0", "md0", "md0p0", "mmcblk0p0", "nvme0n0",
                                "nvme0n0p0", "ram0", "root", "xvd[a-z]0", "zram0")},
     // build-tools, nccl, the choice of a driver
     {PublicKind::kernel_config,
-     list_of("CONFIG_CC_VERSION_TEXT", "CONFIG_DEBUG_INFO_BTF*", "CONFIG_GCC_VERSION", "CONFIG_MODULE_SIG",
+     strings("CONFIG_CC_VERSION_TEXT", "CONFIG_DEBUG_INFO_BTF*", "CONFIG_GCC_VERSION", "CONFIG_MODULE_SIG",
              "CONFIG_MODULE_SIG_FORCE", "CONFIG_MODVERSIONS", "CONFIG_OBJTOOL_WERROR", "CONFIG_WERROR")},
-    {PublicKind::nccl_variable, list_of("NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL")},
-    {PublicKind::os_release, list_of("ID", "ID_LIKE", "NAME", "PRETTY_NAME", "*VERSION", "VERSION_ID", "*_CODENAME")},
+    {PublicKind::nccl_variable, strings("NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL")},
+    {PublicKind::os_release, strings("ID", "ID_LIKE", "NAME", "PRETTY_NAME", "*VERSION", "VERSION_ID", "*_CODENAME")},
     // memory of a GPU without p2p-bench; what the driver is
-    {PublicKind::nvidia_smi_field, list_of("Attached GPUs", "BAR1 Memory Usage", "Bus Id", "* Mode", "* Version",
+    {PublicKind::nvidia_smi_field, strings("Attached GPUs", "BAR1 Memory Usage", "Bus Id", "* Mode", "* Version",
                                            "FB Memory Usage", "Free", "GPU [0-9]*", "GPU Recovery Action",
                                            "Product Architecture", "Product Brand", "Product Name", "Total", "Used")},
     // fields of the messages that signatures.yaml knows, and of the checks' own sentences
     {PublicKind::log_field,
-     list_of("NVreg_*", "NVREG_*", "address", "device", "domain", "flags", "pid", "severity", "type", "uvm_*")},
+     strings("NVreg_*", "NVREG_*", "address", "device", "domain", "flags", "pid", "severity", "type", "uvm_*")},
 };
 
 /// Comments that p2pd writes and reads, as a whole.

@@ -9,7 +9,7 @@
 #include <map>
 #include <sstream>
 
-#include "base/list_of.hpp"
+#include "base/strings.hpp"
 
 namespace p2pd {
 namespace {
@@ -26,14 +26,14 @@ struct Pattern {
 // repositories. The first row with a fitting glob counts.
 const Pattern kDriver[] = {
     {Role::modules,
-     list_of("nvidia-kernel-dkms", "nvidia-kernel-open-dkms", "nvidia-open", "nvidia-open-*", "nvidia-dkms-*",
+     strings("nvidia-kernel-dkms", "nvidia-kernel-open-dkms", "nvidia-open", "nvidia-open-*", "nvidia-dkms-*",
              "linux-modules-nvidia-*", "nvidia-legacy-*-kernel-dkms", "nvidia-tesla-*kernel-dkms")},
     {Role::libraries,
-     list_of("nvidia-driver", "nvidia-driver-[!alp]*",  // excludes -assistant, -local-repo-*, -pinning-*
+     strings("nvidia-driver", "nvidia-driver-[!alp]*",  // excludes -assistant, -local-repo-*, -pinning-*
              "nvidia-driver-libs*", "nvidia-kernel-*", "nvidia-headless-*", "libcuda1*", "libnvidia-ml1*",
              "libnvidia-compute-*", "libnvidia-gl-*", "nvidia-compute-utils-*", "cuda-drivers*")},
     {Role::companion,
-     list_of("libnvidia-[!c]*[!v]",   // excludes libnvidia-container*, and headers such as libnvidia-ml-dev
+     strings("libnvidia-[!c]*[!v]",   // excludes libnvidia-container*, and headers such as libnvidia-ml-dev
              "libnvidia-[!c]*[!e]v",  // includes libnvidia-glvkspirv
              "libnvidia-c[!o]*[!v]", "libnvidia-com*[!v]", "libnvcuvid*", "libnvsd*[!v]",  // excludes libnvsdm-dev
              "libcudadebugger*", "libnvoptix*", "libgl*-nvidia*", "libegl*-nvidia*", "libopengl0-*nvidia",
@@ -52,28 +52,28 @@ struct Spared {
   std::vector<const char*> globs;
 };
 const Spared kSpared[] = {
-    {"the CUDA toolkit works with the driver of a runfile", list_of("cuda-toolkit*")},
-    {"part of the CUDA toolkit", list_of("cuda-compat-*", "nvidia-profiler", "nvidia-visual-profiler")},
-    {"the CUDA toolkit of the distribution", list_of("nvidia-cuda-*")},
-    {"for compiling", list_of("nvidia-opencl-dev")},
-    {"a tool of the CUDA toolkit", list_of("nsight-*")},
-    {"cuDNN works with the driver of a runfile", list_of("libcudnn*", "cudnn*")},
-    {"NCCL works with the driver of a runfile", list_of("libnccl*")},
+    {"the CUDA toolkit works with the driver of a runfile", strings("cuda-toolkit*")},
+    {"part of the CUDA toolkit", strings("cuda-compat-*", "nvidia-profiler", "nvidia-visual-profiler")},
+    {"the CUDA toolkit of the distribution", strings("nvidia-cuda-*")},
+    {"for compiling", strings("nvidia-opencl-dev")},
+    {"a tool of the CUDA toolkit", strings("nsight-*")},
+    {"cuDNN works with the driver of a runfile", strings("libcudnn*", "cudnn*")},
+    {"NCCL works with the driver of a runfile", strings("libnccl*")},
     {"containers take the libraries of whichever driver is installed",
-     list_of("libnvidia-container*", "nvidia-container-*", "nvidia-docker*")},
+     strings("libnvidia-container*", "nvidia-container-*", "nvidia-docker*")},
     {"GPUDirect Storage: its module is built against a driver and wants to be built anew for another",
-     list_of("nvidia-fs*")},
-    {"GPUDirect Storage", list_of("nvidia-gds*")},
-    {"a module of its own, for RDMA", list_of("nvidia-peer-memory*")},
-    {"chooses between GPUs, and needs no package of a driver", list_of("nvidia-prime*")},
-    {"works with the driver of a runfile", list_of("nvidia-vaapi-driver")},
-    {"tells which driver fits, and brings none", list_of("nvidia-driver-assistant")},
-    {"an archive of packages, none of which it installs", list_of("nvidia-driver-local-repo-*")},
-    {"tells apt which versions it may install, and brings none", list_of("nvidia-driver-pinning-*")},
-    {"firmware for nouveau", list_of("firmware-nvidia-graphics")},
-    {"builds the modules of the new driver", list_of("dkms")},
-    {"a kernel", list_of("linux-image-*", "linux-modules-*")},
-    {"the headers of a kernel", list_of("linux-headers-*")},
+     strings("nvidia-fs*")},
+    {"GPUDirect Storage", strings("nvidia-gds*")},
+    {"a module of its own, for RDMA", strings("nvidia-peer-memory*")},
+    {"chooses between GPUs, and needs no package of a driver", strings("nvidia-prime*")},
+    {"works with the driver of a runfile", strings("nvidia-vaapi-driver")},
+    {"tells which driver fits, and brings none", strings("nvidia-driver-assistant")},
+    {"an archive of packages, none of which it installs", strings("nvidia-driver-local-repo-*")},
+    {"tells apt which versions it may install, and brings none", strings("nvidia-driver-pinning-*")},
+    {"firmware for nouveau", strings("firmware-nvidia-graphics")},
+    {"builds the modules of the new driver", strings("dkms")},
+    {"a kernel", strings("linux-image-*", "linux-modules-*")},
+    {"the headers of a kernel", strings("linux-headers-*")},
 };
 
 /// First row of a table with a glob that fits; null: none.

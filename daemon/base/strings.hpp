@@ -5,10 +5,10 @@
 
 namespace p2pd {
 
-/// List of literals for a row of a table. It is a call because clang-format puts several arguments, but not several
+/// Strings of a row of a table. It is a call because clang-format puts several arguments, but not several
 /// items of a long braced list, on a line.
 template <class... Literal>
-std::vector<const char*> list_of(Literal... literals) {
+std::vector<const char*> strings(Literal... literals) {
   return {literals...};
 }
 
