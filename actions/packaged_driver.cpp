@@ -43,6 +43,7 @@ Result<Description> describe(const Host& host, const Parameters&) {
       others.push_back(fmt::format("{} ({})", one.package.id(), to_string(one.because)));
   for (const auto& [package, why] : list.spared) spared.push_back(package);
   description.summary = fmt::format("purge {} packages", list.purged.size() - others.size());
+  description.loses = fmt::format("{} packages", list.purged.size());
   if (!others.empty()) description.summary += fmt::format(", and {}", fmt::join(others, ", "));
   if (!spared.empty()) description.summary += fmt::format("; {} stay", fmt::join(spared, ", "));
   description.notes.emplace_back("CUDA is unavailable from the purge to the end of apply");

@@ -3,11 +3,13 @@
 // NVIDIA's own driver refuses P2P between GeForce cards; a patched build must fit generation, kernel, the kernel's
 // headers and compiler, and no build helps if BAR1 cannot cover the VRAM. machine/driver/solver.hpp chooses it.
 // Reads configuration space, sysfs, /boot, /proc/version, os-release, kernel headers, /etc/p2pd/catalogue.d; asks
-// nvidia-smi for the VRAM of GeForce cards, because converted cards have more than their PCI id implies.
+// nvidia-smi for the VRAM of GeForce cards, because converted cards have more than their PCI id implies; asks apt-cache
+// for the offered version of packages that would be purged.
 // Reference: NVIDIA open-gpu-kernel-modules README.md (kernels, GPUs); config/catalogue.yaml names its sources.
 #include <fmt/format.h>
 
 #include "base/probe.hpp"
+#include "machine/driver/driver_update.hpp"
 #include "machine/driver/machine.hpp"
 #include "machine/driver/solver.hpp"
 #include "machine/hardware/pci.hpp"
@@ -28,11 +30,26 @@ nlohmann::json facts_of(const Machine& machine, const Choice& choice) {
   for (const Machine::Target& kernel : machine.kernels)
     facts["kernels"].push_back({{"release", kernel.release}, {"compat_rules", kernel.rules}});
   facts["entries"] = nlohmann::json::object();  // "p2pctl catalogue" has the reasons
-  for (const EntryVerdict& row : choice.table) facts["entries"][row.entry->id] = to_string(row.fit);
+  for (const EntryVerdict& row : choice.table)
+    if (row.cause != "packages") facts["entries"][row.entry->id] = to_string(row.fit);  // those are for other machines
   return facts;
 }
 
-Result<Finding> check(const Host& host, const Parameters&) {
+constexpr Parameter kParameters[] = {
+    {"purge", Parameter::Type::boolean, false,
+     "true: packages may be purged although the distribution offers a version with which they could stay"},
+};
+
+/// Reason why packages need not be purged: the version that the distribution offers has a build.
+Result<std::string> upgrade_instead(const Host& host, const Machine& machine, const Choice& choice) {
+  if (choice.entry == nullptr || choice.keeps_packages || !machine.packages.can_stay()) return std::string();
+  const auto update = driver_update(host);  // without apt nothing is offered
+  if (!update || update->build.empty()) return std::string();
+  return fmt::format("the packages of {} can stay once they are upgraded to {}, for which {} is made",
+                     update->installed, update->offered, update->build);
+}
+
+Result<Finding> check(const Host& host, const Parameters& parameters) {
   const Catalogue all = TRY(catalogue(host));
   const Machine machine = TRY(machine_of(host, all));
   const Choice choice = choose_driver(all, machine);
@@ -42,7 +59,11 @@ Result<Finding> check(const Host& host, const Parameters&) {
   for (const Machine::Target& kernel : machine.kernels)
     finding.saw(kernel.running ? "/proc/sys/kernel/osrelease" : "/boot/vmlinuz-" + kernel.release, kernel.release);
   if (!machine.driver_version.empty()) finding.saw(kLoadedDriver, machine.driver_version);
-  if (choice.entry == nullptr && !choice.already_p2p)
+  const bool may_purge = parameters.value("purge", false);
+  if (const auto upgrade = TRY(may_purge ? Result<std::string>() : upgrade_instead(host, machine, choice));
+      !upgrade.empty())
+    finding.set(Verdict::fail, upgrade, "p2pctl apply driver-update");
+  else if (choice.entry == nullptr && !choice.already_p2p)
     finding.set(machine.gpus.empty() ? Verdict::not_applicable : Verdict::fail, choice.summary, choice.next);
   else if (choice.questions.empty())
     finding.set(Verdict::pass, choice.summary, choice.next);
@@ -57,6 +78,7 @@ Result<Finding> check(const Host& host, const Parameters&) {
 extern const Probe kDriverCatalogue = {
     .id = "driver-catalogue",
     .asserts = "an allowed driver build fits the GPUs and every bootable kernel, or the driver gives P2P already",
+    .parameters = kParameters,
     .check = check,
 };
 

@@ -29,6 +29,7 @@ struct Description {
   std::vector<std::string> commands;
   std::string cost;                     ///< security cost, one short sentence; may be empty
   std::vector<std::string> notes = {};  ///< facts to know before it is applied
+  std::string loses = {};               ///< what the machine will not have any more: "9 packages"; may be empty
   std::chrono::minutes time{0};         ///< estimate for this machine, without downloads; 0: less than a minute
 };
 

@@ -135,11 +135,12 @@ void print_person(const Listing& listing) {
   for (std::size_t i = 0; i < listing.all.entries.size(); ++i) {
     const CatalogueEntry& entry = listing.all.entries[i];
     std::vector<std::string> gpus;
-    for (const auto& [name, evidence] : entry.architectures) gpus.push_back(evidence == "reported" ? name : name + "?");
-    rows.push_back({mark_of_fit(verdict_of(listing, i)), entry.id, entry.base_version, entry.cuda,
+    for (const auto& [name, evidence] : entry.architectures) gpus.push_back(evidence == kNoReport ? name + "?" : name);
+    const EntryVerdict* verdict = verdict_of(listing, i);
+    if (!entry.has_runfile() && verdict != nullptr && verdict->cause == "packages") continue;  // for other machines
+    rows.push_back({mark_of_fit(verdict), entry.id, entry.base_version, entry.cuda,
                     std::string(to_string(entry.known())), fmt::format("{}", fmt::join(gpus, " ")),
                     kernels_of(listing.all, entry)});
-    const EntryVerdict* verdict = verdict_of(listing, i);
     if (verdict != nullptr) rows.push_back({"", verdict->reason});
     for (const Defect& defect : entry.defects) rows.push_back({"", fmt::format("known defect: {}", defect.text)});
   }
@@ -166,15 +167,18 @@ Rows what_is_known(const Catalogue& all, const CatalogueEntry& entry) {
                             entry.patch_file.empty() ? fmt::format("{}, branch {}", entry.repository, entry.branch)
                                                      : entry.patch_file,
                             entry.commit, to_string(entry.patch_known))},
-      {"runfile", fmt::format("{}: SHA-256 {} ({})", entry.runfile_path, or_asked(entry.runfile_sha256),
-                              to_string(entry.runfile_known))},
+      {"runfile", entry.has_runfile() ? fmt::format("{}: SHA-256 {} ({})", entry.runfile_path,
+                                                    or_asked(entry.runfile_sha256), to_string(entry.runfile_known))
+                                      : "none: libraries and programs are those of installed packages"},
       {"kernels", kernels_of(all, entry)}};
   if (entry.is_graft())
     rows.push_back(
         {"graft", fmt::format("the patch was made for {}; p2pd puts it on {}", entry.made_for, entry.base_version)});
   for (const auto& [architecture, evidence] : entry.architectures)
-    rows.push_back(
-        {"GPUs", fmt::format("{}: {}", architecture, evidence == "reported" ? "P2P reported" : "no report")});
+    rows.push_back({"GPUs", fmt::format("{}: {}", architecture,
+                                        evidence == kReported    ? "P2P reported"
+                                        : evidence == kInherited ? "P2P reported on " + entry.made_for
+                                                                 : "no report")});
   for (const std::string& report : entry.reports) rows.push_back({"report", report});
   for (const Defect& defect : entry.defects) rows.push_back({"defect", defect.text});
   return rows;
@@ -198,6 +202,7 @@ Result<Catalogue> catalogue_for(const Context& context, const Host& host) {
 Result<CatalogueEntry> entry_of(const Catalogue& all, const std::string& id) {
   const auto found = std::ranges::find(all.entries, id, &CatalogueEntry::id);
   if (found != all.entries.end()) return *found;
+  if (auto graft = unlisted_graft(all, id)) return *std::move(graft);
   std::vector<std::string_view> ids;
   for (const CatalogueEntry& entry : all.entries) ids.push_back(entry.id);
   const std::string near = nearest(id, ids);
@@ -242,10 +247,10 @@ Result<std::string> allow_entry(const Context& context, Host& host, const Catalo
   const std::string text = fmt::format(
       "# Written by \"p2pctl catalogue allow\": this machine may use the build with these hashes. Remove the file to "
       "revoke it.\n"
-      "schema: p2pd.catalogue/2\n{}allowed:\n  {}:\n    base_commit: \"{}\"\n    commit: \"{}\"\n    runfile_sha256: "
-      "\"{}\"\n",
+      "schema: p2pd.catalogue/2\n{}allowed:\n  {}:\n    base_commit: \"{}\"\n    commit: \"{}\"\n{}",
       hosts.empty() ? "" : fmt::format("runfile_hosts: [\"{}\"]\n", fmt::join(hosts, "\", \"")), entry.id,
-      given.base_commit, given.commit, given.runfile_sha256);
+      given.base_commit, given.commit,
+      given.runfile_sha256.empty() ? "" : fmt::format("    runfile_sha256: \"{}\"\n", given.runfile_sha256));
   TRY(write_drop_in(host, path, text));
   if (!context.options.json)
     print_table({{mark(Verdict::pass), fmt::format("allowed: {}", context.outside(path))},
@@ -305,7 +310,7 @@ Result<int> catalogue_allow(const Context& context) {
   const PatchedSource source = TRY(patched(context.options, all, entry, stop_fd));
   Allowance given{source.base_commit, entry.commit, entry.runfile_sha256};
   std::string from = "as the catalogue has it";
-  if (given.runfile_sha256.empty()) {
+  if (entry.has_runfile() && given.runfile_sha256.empty()) {
     const Runfile published = TRY(find_runfile(host, sum_hosts(context.options), entry.base_version));
     given.runfile_sha256 = published.sha256;
     from = published.sum_url();
@@ -313,7 +318,7 @@ Result<int> catalogue_allow(const Context& context) {
   if (!context.options.json) {
     fmt::print("{}\n", paint(Colour::bold, entry.id));
     print_entry(all, entry, source);
-    print_table({{"runfile", fmt::format("SHA-256 {}, {}", given.runfile_sha256, from)}});
+    if (entry.has_runfile()) print_table({{"runfile", fmt::format("SHA-256 {}, {}", given.runfile_sha256, from)}});
   }
   if (!TRY(said_yes(context.options, "Use it on this machine, with these hashes?"))) return kError;
   const std::string path = TRY(allow_entry(context, host, entry, given));
@@ -325,7 +330,7 @@ Result<int> catalogue_allow(const Context& context) {
                                               {"commit", given.commit},
                                               {"tree", source.tree},
                                               {"stat", source.stat},
-                                              {"runfile_sha256", given.runfile_sha256}});
+                                              {"runfile_sha256", or_null(given.runfile_sha256)}});
   return kDone;
 }
 

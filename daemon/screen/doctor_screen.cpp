@@ -38,10 +38,12 @@ std::pair<Colour, std::string> verdict_of(const PlanPreview& all) {
     case Outlook::impossible: return {Colour::red, "P2P: NOT POSSIBLE with this hardware."};
     default: break;
   }
+  const std::string losses = losses_text(all);
+  const std::string purge = losses.empty() ? "" : fmt::format("; it purges {}", losses);
   if (!all.blocked)
-    return {Colour::red, fmt::format("P2P: NOT WORKING. p2pd can fix it ({}).", reboots_text(all.reboots))};
-  return {Colour::red, fmt::format("P2P: NOT WORKING. You must fix {}{}.", things(obstructions(all).size()),
-                                   does_the_rest(all) ? "; p2pd does the rest" : "")};
+    return {Colour::red, fmt::format("P2P: NOT WORKING. p2pd can fix it ({}{}).", reboots_text(all.reboots), purge)};
+  return {Colour::red, fmt::format("P2P: NOT WORKING. You must fix {}{}{}.", things(obstructions(all).size()),
+                                   does_the_rest(all) ? "; p2pd does the rest" : "", purge)};
 }
 
 /// `next` as an instruction below a heading that names the firmware setup.

@@ -160,6 +160,14 @@ std::string apply_command(const Plan& plan) {
 
 std::string reboots_text(const Reboots& reboots) { return (reboots.most == 0 ? "no" : to_string(reboots)) + " reboot"; }
 
+std::string losses_text(const PlanPreview& all) {
+  std::vector<std::string_view> losses;
+  for (const Preview& preview : all.steps)
+    for (const Change& change : preview.changes)
+      if (!change.description.loses.empty()) losses.push_back(change.description.loses);
+  return fmt::format("{}", fmt::join(losses, " and "));
+}
+
 std::vector<Obstruction> obstructions(const PlanPreview& all) {
   std::vector<Obstruction> found;
   for (const Preview& preview : all.steps) {

@@ -68,6 +68,9 @@ std::string apply_command(const Plan& plan);
 /// "no reboot", "0 or 1 reboot"
 std::string reboots_text(const Reboots& reboots);
 
+/// "9 packages": what the changes of the plan remove; empty: nothing.
+std::string losses_text(const PlanPreview& all);
+
 /// Blocked steps that one action of the operator unblocks.
 struct Obstruction {
   std::vector<const Preview*> steps;

@@ -23,7 +23,7 @@ SHIPPED = yaml.safe_load((ROOT / "config/catalogue.yaml").read_text())
 ENVIRONMENT = {**{k: v for k, v in os.environ.items() if not k.lower().endswith("_proxy") and not k.startswith("GIT_")},
                "https_proxy": "http://127.0.0.1:1", "no_proxy": "127.0.0.1"}
 DROP_INS = "etc/p2pd/catalogue.d"
-VERSION, NEXT = "580.95.05", "580.96.01"
+VERSION, NEXT = "999.95.05", "999.96.01"
 BRANCH = VERSION + "-p2p"
 SUM = "ab" * 32
 

@@ -186,6 +186,20 @@ class Allow(Forks):
     def hashes(self, **changes):
         return {"base_commit": self.base, "commit": self.head, "runfile_sha256": SUM, **changes}
 
+    def test_a_graft_that_no_file_lists(self):
+        """For installed packages of that version: the release's commit is asked of NVIDIA, and no runfile is wanted."""
+        self.pin(grafts=None)
+        id_ = f"fork/x-on-{NEXT}"
+        done = self.allow(answer="y", id_=id_)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        for told in (f"the patch was made for {VERSION}", "those of installed packages", "not pinned: NVIDIA is asked", "P2P reported on"):
+            self.assertIn(told, done.stdout)
+        hashes = {"base_commit": self.next, "commit": self.head}
+        self.assertEqual(self.tables(self.tree / DROP_INS / f"allowed-fork--x-on-{NEXT}.yaml")["allowed"], {id_: hashes})
+        self.assertEqual(self.web.asked, [])
+        entry = self.entries()[id_]
+        self.assertEqual((entry["usable"], entry["base_commit"], entry["tree"]), (True, self.next, None))
+
     def test_a_person_says_yes(self):
         self.pin(known="single-source")
         self.assertEqual(self.entries()["fork/x"]["usable"], False)

@@ -23,7 +23,7 @@ from web import WITHOUT_CURL
 
 P2PCTL = str(pathlib.Path(os.environ["P2PD_BUILD"]).resolve() / "bin/p2pctl")
 RUNFILE = hashlib.sha256(b"runfile").digest() * (70 * 2**20 // 32)
-NAME = "NVIDIA-Linux-x86_64-9.9.9.run"
+NAME = "NVIDIA-Linux-x86_64-999.9.9.run"
 
 PLAN = """name: test
 title: test
@@ -77,11 +77,11 @@ class Runfile(unittest.TestCase):
         self.addCleanup(self.server.shutdown)
 
     def add_entry(self, **other):
-        runfile = {"path": f"/XFree86/9.9.9/{NAME}", "bytes": len(RUNFILE), "sha256": hashlib.sha256(RUNFILE).hexdigest(), "known": "verified"}
+        runfile = {"path": f"/XFree86/999.9.9/{NAME}", "bytes": len(RUNFILE), "sha256": hashlib.sha256(RUNFILE).hexdigest(), "known": "verified"}
         write(self.tree / "etc/p2pd/catalogue.d/test.yaml", json.dumps({
-            "schema": "p2pd.catalogue/2", "releases": {"9.9.9": {"commit": "1" * 40, "known": "verified", "runfile": runfile}},
+            "schema": "p2pd.catalogue/2", "releases": {"999.9.9": {"commit": "1" * 40, "known": "verified", "runfile": runfile}},
             "patches": {"test/main": {"repository": "file:///srv/none", "branch": "main", "commit": "2" * 40, "known": "verified",
-                                      "base": "9.9.9", "architectures": {"Ada": "reported"}, **other}}}))
+                                      "base": "999.9.9", "architectures": {"Ada": "reported"}, **other}}}))
 
     def apply(self, on_failure="revert", prefix=()):
         write(self.scratch / "plan.yaml", PLAN.format(on_failure=on_failure, url=f"http://127.0.0.1:{self.server.server_port}"))
@@ -139,7 +139,7 @@ class Runfile(unittest.TestCase):
         Server.cut = 10 * 2**20
         failed = self.apply()
         self.assertEqual(failed["state"], "failed", failed)
-        self.assertIn("the runfile of 9.9.9 could not be fetched: http://127.0.0.1", failed["reason"])
+        self.assertIn("the runfile of 999.9.9 could not be fetched: http://127.0.0.1", failed["reason"])
         self.assert_unchanged()
 
     def test_half_a_download_is_gone_on_with(self):

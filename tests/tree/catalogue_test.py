@@ -17,7 +17,8 @@ from config_test import CONFIG, DROP, P2PCTL, load, put, validator
 DROP_IN = {
     "schema": "p2pd.catalogue/2", "runfile_hosts": ["http://mirror.example", "file:///srv/mirror"], "releases_at": "file:///srv/releases",
     "compat_rules": {"trial": {"header": "include/linux/pci.h", "pattern": "x", "include": "pci-resize-exclude-bars.h", "why": "x"}},
-    "defects": {"trial": {"text": "x", "use": "nccl", "architectures": ["Ada"], "together": ["Ada"], "grave": True}},
+    "defects": {"trial": {"text": "x", "use": "nccl", "architectures": ["Ada"], "together": ["Ada"], "grave": True, "from": "590"}},
+    "branches": {"9": {"cuda": "12.8", "kernel_min": "4.15", "gcc_min": 11, "gcc_below": 16, "compat": ["trial"]}},
     "releases": {"9.9.9": {
         "commit": "1" * 40, "known": "verified", "cuda": "12.8", "kernel_min": "4.15", "gcc_min": 11, "gcc_below": 16, "compat": ["trial"],
         "runfile": {"path": "/x/9.9.9/NVIDIA-Linux-x86_64-9.9.9.run", "sha256": "1" * 64, "bytes": 1, "known": "corroborated"}},
@@ -45,8 +46,8 @@ def drop_in(*changes):
 GOOD_DROP_INS = [
     [], *((([key], DROP)) for key in ("runfile_hosts", "releases_at")), (["runfile_hosts"], []), (["allowed"], {}), ([*RULE, "include"], DROP), ([*RULE, "include"], "linux/x.h"),
     *(([*RULE, "gone"], gone) for gone in (True, False)),
-    *(([*DEFECT, key], DROP) for key in ("use", "architectures", "together", "grave")), ([*DEFECT, "grave"], False),
-    *(([*RELEASE, key], DROP) for key in ("commit", "cuda", "kernel_min", "gcc_min", "gcc_below", "compat")),
+    *(([*DEFECT, key], DROP) for key in ("use", "architectures", "together", "grave", "from")), ([*DEFECT, "grave"], False),
+    *(([*RELEASE, key], DROP) for key in ("commit", "cuda", "kernel_min", "gcc_min", "gcc_below", "compat", "runfile")), (["branches"], DROP), (["branches", "9"], {}), ([*ALLOWED, "runfile_sha256"], DROP),
     [([*RELEASE, "commit"], DROP), ([*RELEASE, "known"], DROP)], ([*RUNFILE, "sha256"], DROP), ([*RUNFILE, "bytes"], DROP),
     *(([*PATCH, key], DROP) for key in ("also_in", "commit", "tree", "grafts", "reports", "defects", "module_options", "registry_dwords",
                                         "registry_dwords_forbidden", "dynamic_bar1")),
@@ -56,14 +57,14 @@ GOOD_DROP_INS = [
 BAD_DROP_INS = [
     (["schema"], "p2pd.catalogue/1"), (["schema"], DROP), (["schema"], 2), (["entries"], []), (["runfile_hosts"], "https://x"),
     *((["runfile_hosts"], [host]) for host in ("https://x/y", "https://", "ftp://x", "file://x", "x", 1, "")), (["releases_at"], "http://x"),
-    *(([table], []) for table in ("compat_rules", "defects", "releases", "patches", "allowed")),
-    *(([table], {"trial/main": 1}) for table in ("compat_rules", "defects", "releases", "patches", "allowed")),
+    *(([table], []) for table in ("compat_rules", "defects", "branches", "releases", "patches", "allowed")),
+    *(([table], {"trial/main": 1}) for table in ("compat_rules", "defects", "branches", "releases", "patches", "allowed")),
     *(([*RULE, key], value) for key in ("header", "pattern", "why") for value in (DROP, "", 1)),
     *(([*RULE, "header"], header) for header in ("/include/x.h", "include/../x.h", ".h", "x.c")), *(([*RULE, "include"], file) for file in ("../x.h", "linux/../x.h", "net/x.h", "linux/.h", ".h")),
     ([*RULE, "all"], 1), ([*RULE, "gone"], "yes"),
     *(([*DEFECT, "text"], text) for text in (DROP, "", 1)), ([*DEFECT, "use"], "games"), ([*DEFECT, "architectures"], ["Maxwell"]),
     ([*DEFECT, "architectures"], "Ada"), ([*DEFECT, "grave"], "yes"), ([*DEFECT, "title"], "x"), (["defects", "A Defect"], {"text": "x"}),
-    (["compat_rules", "A Rule"], DROP_IN["compat_rules"]["trial"]), ([*RELEASE, "known"], DROP), ([*RELEASE, "runfile"], DROP),
+    (["compat_rules", "A Rule"], DROP_IN["compat_rules"]["trial"]), ([*RELEASE, "known"], DROP), ([*DEFECT, "from"], "59x"), (["branches", "9", "runfile"], {}), (["branches", "9", "cuda"], "12"), (["branches", "nine"], {}),
     *(([*RELEASE, "commit"], commit) for commit in (None, "1" * 39, "1" * 64, "g" * 40)), ([*RELEASE, "known"], "single source"),
     *(([*RELEASE, "cuda"], version) for version in ("12", "12.8.1", 12)), ([*RELEASE, "kernel_min"], "4"), ([*RELEASE, "kernel_min"], "v4.15"),
     *(([*RELEASE, key], value) for key in ("gcc_min", "gcc_below") for value in (-1, 1001, "12")), ([*RELEASE, "compat"], "trial"),
@@ -81,7 +82,7 @@ BAD_DROP_INS = [
     ([*PATCH, "defects"], ["A Defect"]), ([*PATCH, "module_options"], {"NVreg_A": True}), ([*PATCH, "registry_dwords"], {"A": "1"}),
     ([*PATCH, "registry_dwords_forbidden"], {"A": -1}), ([*PATCH, "dynamic_bar1"], 1), ([*PATCH, "enabled"], True),
     (["patches"], {"main": DROP_IN["patches"]["trial/main"]}), (["patches"], {"a/b/c": DROP_IN["patches"]["trial/main"]}),
-    *(([*ALLOWED, key], value) for key in ("base_commit", "commit", "runfile_sha256") for value in (DROP, "", None)), ([*ALLOWED, "by"], "me"),
+    *(([*ALLOWED, key], value) for key in ("base_commit", "commit") for value in (DROP, "", None)), *(([*ALLOWED, "runfile_sha256"], value) for value in ("", None)), ([*ALLOWED, "by"], "me"),
     (["allowed", "no/entry"], {"commit": "2" * 40}),
 ]
 # Faults that only the program can find
@@ -98,14 +99,18 @@ class Catalogue(unittest.TestCase):
         self.catalogue = load(CONFIG / "catalogue.yaml")
         self.releases, self.patches = self.catalogue["releases"], self.catalogue["patches"]
 
+    def with_runfile(self):
+        return [(version, release) for version, release in self.releases.items() if "runfile" in release]
+
     def test_ids_say_fork_and_branch(self):
         for id_, patch in self.patches.items():
             self.assertEqual(id_, f"{patch['repository'].split('/')[-2]}/{patch['branch']}")
 
     def test_what_is_named_is_there_and_used(self):
-        for kind, rows in (("compat", self.releases), ("defects", self.patches)):
-            table = "compat_rules" if kind == "compat" else kind
-            self.assertEqual({name for row in rows.values() for name in row.get(kind, [])}, set(self.catalogue[table]))
+        for kind, table, rows in (("compat", "compat_rules", [*self.releases.values(), *self.catalogue["branches"].values()]),
+                                  ("defects", "defects", self.patches.values())):
+            self.assertEqual({name for row in rows for name in row.get(kind, [])}, set(self.catalogue[table]))
+        self.assertEqual({version.split(".")[0] for version in self.releases}, set(self.catalogue["branches"]))
         used = {version for patch in self.patches.values() for version in (patch["base"], *patch.get("grafts", {}))}
         self.assertEqual(used, set(self.releases))
         self.assertNotIn("allowed", self.catalogue, "a machine's own")
@@ -122,12 +127,13 @@ class Catalogue(unittest.TestCase):
             self.assertEqual((done.returncode, done.stdout.strip()), (0, ""), f"{file}: {done.stderr}")
 
     def test_runfile_is_of_the_release(self):
-        for version, release in self.releases.items():
+        for version, release in self.with_runfile():
             self.assertTrue(release["runfile"]["path"].endswith(f"/{version}/NVIDIA-Linux-x86_64-{version}.run"), version)
 
     def test_what_two_sources_have_is_pinned(self):
-        for version, release in self.releases.items():
+        for version, release in self.with_runfile():
             self.assertTrue(release["runfile"]["known"] == "single-source" or "sha256" in release["runfile"], version)
+        for version, release in self.releases.items():
             self.assertEqual("known" in release, "commit" in release, version)
 
     def test_no_report_of_a_graft(self):

@@ -65,11 +65,11 @@ class Formats(Case):
         catalogue = schema("catalogue")
         tables = part("p2pd.plan.5", "CATALOGUE")
         self.assert_keys(tables, catalogue["properties"], None)
-        for table, row in (("compat_rules", "rule"), ("defects", "defect"), ("allowed", "allowance")):
+        for table, row in (("compat_rules", "rule"), ("defects", "defect"), ("branches", "branch"), ("allowed", "allowance")):
             for key in catalogue["$defs"][row]["properties"]:
                 self.assertRegex(keys(tables)[table], rf"\.Cm {key}\b")
         for part_of_it, row in (("Releases", "release"), ("Patches", "patch")):
-            self.assert_keys(part("p2pd.plan.5", "CATALOGUE", part_of_it), catalogue["$defs"][row]["properties"], catalogue["$defs"][row]["required"])
+            self.assert_keys(part("p2pd.plan.5", "CATALOGUE", part_of_it), catalogue["$defs"][row]["properties"], catalogue["$defs"][row].get("required", []))
         known = keys(part("p2pd.plan.5", "CATALOGUE", "Releases"))["known"]
         for word in catalogue["$defs"]["known"]["enum"]:
             self.assertRegex(known, rf"\.Ql {word}\b")

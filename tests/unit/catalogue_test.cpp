@@ -23,8 +23,7 @@ TEST_CASE("catalogue: what ships is compiled in, and sound", "[catalogue]") {
   CHECK(std::ranges::count_if(all.entries, &CatalogueEntry::usable) >= 6);
   CHECK(std::ranges::none_of(all.entries, &CatalogueEntry::allowed));
   CHECK(std::ranges::none_of(all.entries, &CatalogueEntry::of_this_machine));
-  const CatalogueEntry& oldest = all.entries.front();
-  CHECK(oldest.id == "tinygrad/550.54.15-p2p");
+  const CatalogueEntry& oldest = *std::ranges::find(all.entries, "tinygrad/550.54.15-p2p", &CatalogueEntry::id);
   CHECK(oldest.commit == "cc5890dbae6093c0c4dc66c456b69642548e111d");
   CHECK(oldest.gcc_below == 14);
   CHECK(oldest.registry_dwords_forbidden == Json{{"RMForceP2PType", 1}});
@@ -59,7 +58,7 @@ TEST_CASE("catalogue: an entry is a release, a patch and a runfile", "[catalogue
   CHECK(file.usable());
 }
 
-TEST_CASE("catalogue: a graft is the patch on another release, and nobody reported it", "[catalogue]") {
+TEST_CASE("catalogue: a graft is the patch on another release, whose reports are of its own", "[catalogue]") {
   const CatalogueEntry graft = entry_of(tables(), "test/main-on-9.9.8");
   CHECK(graft.is_graft());
   CHECK(graft.base_version == "9.9.8");
@@ -69,8 +68,9 @@ TEST_CASE("catalogue: a graft is the patch on another release, and nobody report
   CHECK(graft.commit == std::string(40, '1'));
   CHECK(graft.tree.empty());
   CHECK(graft.compat.empty());
-  CHECK(graft.architectures == std::map<std::string, std::string>{{"Ada", "unknown"}});
-  CHECK(graft.reports.empty());
+  CHECK(graft.architectures.at("Ada") == kInherited);
+  CHECK(entry_of(changed(kPatch + "architectures/Ada", "unknown"), "test/main-on-9.9.8").architectures.at("Ada") ==
+        kNoReport);
   CHECK(graft.defects.size() == 1);
   CHECK(graft.known() == Known::verified);
   CHECK(mistake(changed(kPatch + "grafts", {{"9.9.7", nullptr}})) ==
@@ -114,7 +114,7 @@ TEST_CASE("catalogue: every key is checked", "[catalogue]") {
       CHECK(mistake(changed(path, value)).starts_with("x.yaml: "));
     }
   for (const std::string& key :
-       {kRule + "header", kRule + "pattern", kRule + "why", kDefect + "text", kRelease + "known", kRelease + "runfile",
+       {kRule + "header", kRule + "pattern", kRule + "why", kDefect + "text", kRelease + "known",
         kRelease + "runfile/path", kRelease + "runfile/known", kPatch + "repository", kPatch + "branch",
         kPatch + "known", kPatch + "base", kPatch + "architectures"}) {
     INFO(key);
@@ -221,4 +221,65 @@ TEST_CASE("catalogue: an allowance fills in what is missing, and counts for the 
   }
   Json two = drop_in_of("allowed", "gone/main", given);  // of a removed entry
   CHECK(parse_catalogue({{"x.yaml", tables()}, {"mine.yaml", two}}));
+}
+
+TEST_CASE("catalogue: a release has what its branch has, and its own first", "[catalogue]") {
+  Json table = changed("/branches", {{"9", {{"cuda", "12.9"}, {"compat", {"rule"}}, {"gcc_min", 11}}}});
+  CHECK(entry_of(table, "test/main-on-9.9.8").cuda == "12.9");
+  CHECK(entry_of(table, "test/main-on-9.9.8").compat == std::vector<std::string>{"rule"});
+  CHECK(entry_of(table).cuda == "12.8");
+  CHECK(entry_of(table).gcc_min == 11);
+  table["branches"]["9"]["compat"] = {"none"};
+  CHECK(mistake(table) == "x.yaml: branch 9: there is no compat rule none");
+  CHECK(mistake(changed("/branches", {{"9.9", Json::object()}})) == "x.yaml: branch 9.9: not a branch of the driver");
+  CHECK(mistake(changed("/branches", {{"9", {{"commit", std::string(40, '1')}}}})) ==
+        "x.yaml: branch 9: 'commit' is a release's own");
+}
+
+TEST_CASE("catalogue: a defect counts from the release on that has it", "[catalogue]") {
+  CHECK(entry_of(changed("/defects/hang/from", "9")).defects.size() == 1);
+  CHECK(entry_of(changed("/defects/hang/from", "10")).defects.empty());
+}
+
+TEST_CASE("catalogue: a release without a runfile is for packages that stay", "[catalogue]") {
+  const CatalogueEntry entry = entry_of(without(kRelease + "runfile"));
+  CHECK_FALSE(entry.has_runfile());
+  CHECK(entry.usable());
+  CHECK(entry.known() == Known::verified);
+}
+
+TEST_CASE("catalogue: a graft that no file lists takes all but the pins from the nearest release", "[catalogue]") {
+  const Catalogue all = parse_catalogue({{"x.yaml", tables()}}).value();
+  const auto graft = unlisted_graft(all, "test/main-on-9.10");
+  REQUIRE(graft);
+  CHECK(graft->id == "test/main-on-9.10");
+  CHECK(graft->made_for == "9.9.9");
+  CHECK(graft->made_for_commit.back() == '9');
+  CHECK(graft->cuda == "12.8");
+  CHECK(graft->compat == std::vector<std::string>{"rule"});
+  CHECK(graft->architectures.at("Ada") == kInherited);
+  CHECK((graft->base_commit.empty() && graft->tree.empty() && !graft->has_runfile()));
+  CHECK(graft->lacks == "the commit of its release");
+  CHECK(unlisted_graft(all, "test/main-on-9.9.8.1") == std::nullopt);  // no version of a driver
+  CHECK(unlisted_graft(all, "test/main-on-9.9.1")->compat == std::vector<std::string>{"rule"});
+  for (const char* other : {"test/main", "test/main-on-10.1", "none/main-on-9.10", "test/main-on-x", "-on-9.10", ""})
+    CHECK_FALSE(unlisted_graft(all, other));
+}
+
+TEST_CASE("catalogue: an allowance makes an entry of a graft that no file lists", "[catalogue]") {
+  const Json given = {{"base_commit", std::string(40, '7')}, {"commit", std::string(40, '1')}};
+  const auto allowed = [&](const Json& row) {
+    return parse_catalogue({{"x.yaml", tables()}, {"mine.yaml", drop_in_of("allowed", "test/main-on-9.10", row)}})
+        .value()
+        .entries;
+  };
+  const CatalogueEntry entry = allowed(given).back();
+  CHECK(entry.id == "test/main-on-9.10");
+  CHECK(entry.usable());
+  CHECK(entry.base_commit == std::string(40, '7'));
+  CHECK(entry.source == "mine.yaml");
+  CHECK_FALSE(entry.of_this_machine);
+  Json other = given;
+  other["commit"] = std::string(40, '5');  // the patch has moved since
+  CHECK_FALSE(allowed(other).back().usable());
 }

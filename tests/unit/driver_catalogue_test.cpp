@@ -87,7 +87,7 @@ patches:
   }
   Finding look() {
     file("lspci-xxxx.txt", lspci);
-    return kDriverCatalogue.check(host(), {}).value();
+    return kDriverCatalogue.check(host(), Parameters::object()).value();
   }
   static std::string zeros() {
     std::string row;
@@ -200,11 +200,13 @@ TEST_CASE("driver-catalogue: a broken drop-in is an error that names it, not a g
   Tree tree;
   tree.file("etc/p2pd/catalogue.d/mine.yaml", "{");
   tree.file("lspci-xxxx.txt", tree.lspci);
-  const auto found = kDriverCatalogue.check(Host(Root::open(tree.directory.path()).value(), tree.runner), {});
+  const auto found =
+      kDriverCatalogue.check(Host(Root::open(tree.directory.path()).value(), tree.runner), Parameters::object());
   REQUIRE_FALSE(found.has_value());
   CHECK(found.error().message.starts_with("/etc/p2pd/catalogue.d/mine.yaml:"));
   tree.file("etc/p2pd/catalogue.d/mine.yaml", "schema: p2pd.catalogue/2\nreleases: {570.86.16: {runfile: [x]}}\n");
-  const auto other = kDriverCatalogue.check(Host(Root::open(tree.directory.path()).value(), tree.runner), {});
+  const auto other =
+      kDriverCatalogue.check(Host(Root::open(tree.directory.path()).value(), tree.runner), Parameters::object());
   REQUIRE(other);  // it pins nothing: the shipped row stands
   CHECK(other->facts["notes"].dump().find("mine.yaml") != std::string::npos);
 }
@@ -234,7 +236,7 @@ TEST_CASE("driver-catalogue: machine records get the reason that stands beside t
   for (const Row& row : rows) {
     const Root root = Root::open(test::machine_path(row.record)).value();
     RecordedRunner runner(root);
-    const Finding finding = kDriverCatalogue.check(Host(root, runner), {}).value();
+    const Finding finding = kDriverCatalogue.check(Host(root, runner), Parameters::object()).value();
     INFO(row.record << ": " << finding.summary);
     CHECK(finding.verdict == row.verdict);
     CHECK(finding.facts["cause"] == row.cause);
@@ -263,8 +265,8 @@ TEST_CASE("catalogue: drop-ins are the YAML files of their directory", "[catalog
   CHECK(all.releases_at == "https://example.org/nvidia");
   put("20-other.yaml", "schema: p2pd.catalogue/2\nreleases: [\n");
   CHECK(load().error().message.starts_with("/etc/p2pd/catalogue.d/20-other.yaml:3: "));
-  put("20-other.yaml", "schema: p2pd.catalogue/2\nreleases:\n  1.1: {}\n");
-  CHECK(load().error().message == "/etc/p2pd/catalogue.d/20-other.yaml: release 1.1: 'runfile' is missing");
+  put("20-other.yaml", "schema: p2pd.catalogue/2\nreleases:\n  1.1: {runfile: {known: verified}}\n");
+  CHECK(load().error().message == "/etc/p2pd/catalogue.d/20-other.yaml: release 1.1: runfile: 'path' is missing");
   put("20-other.yaml", std::string((1U << 20) + 1, ' '));
   CHECK_FALSE(load());
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "forks.hpp"
+#include "machine/driver/machine.hpp"
 
 namespace p2pd {
 extern const Probe kDriverSource;
@@ -199,4 +200,23 @@ TEST_CASE("driver-source: without git, source or room it says what lacks") {
   if (!disk) return;
   CHECK(world.apply(kDriverSourceAction).error().message.find("MiB free") != std::string::npos);
   CHECK(fs::is_empty(world.directory / "var"));
+}
+
+TEST_CASE("driver-source: a patch that does not apply is not chosen again, until its log is removed") {
+  World world;
+  world.patch()["grafts"] = {{"9.9.8", nullptr}};
+  world.with["entry"] = "test/main-on-9.9.8";
+  const std::string fitting = world.release("9.9.8")["commit"];
+  world.nvidia.git({"checkout", "--quiet", "--detach", world.older});
+  world.nvidia.put("src/gpu.c", c_file(5, "int other;"));
+  world.release("9.9.8")["commit"] = world.nvidia.commit("9.9.8");
+  world.host();
+  const std::string build = build_name(world.entry(), kNoSource);
+  CHECK(world.apply(kDriverSourceAction).error().code == ErrorCode::command);
+  const auto failed = [&] { return machine_of(world.host(), catalogue(world.host()).value()).value().failed_builds; };
+  REQUIRE(failed().contains(build));
+  CHECK(failed().at(build).starts_with("the patch of test/main-on-9.9.8 on NVIDIA's 9.9.8: "));
+  world.release("9.9.8")["commit"] = fitting;
+  REQUIRE(world.apply(kDriverSourceAction));
+  CHECK(failed().empty());
 }

@@ -50,7 +50,7 @@ TEST_CASE("driver update: a newer driver with a build in the catalogue") {
   machine.candidate("580.178.04");
   CHECK(machine.update().installed == "580.95.05");
   CHECK(machine.update().offered == "580.178.04");
-  CHECK(machine.update().build == "aikitoria/580.105.08-p2p-on-580.178.04");
+  CHECK(machine.update().build == "guru1987/580.105.08-p2p-on-580.178.04");
   const auto packages = offered_packages(machine.host, machine.update()).value();
   CHECK(packages.at("libnvidia-compute-580") == "580.178.04-0ubuntu0.24.04.1");
   CHECK_FALSE(packages.contains("nvidia-firmware-580-580.95.05"));

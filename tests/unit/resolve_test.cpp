@@ -77,13 +77,15 @@ TEST_CASE("resolve: what p2pd installed stays, as long as it fits") {
     return resolve(plan_of({{{"entry", "chosen"}}}), {}, Host(machine.root(), runner)).steps[0].with["entry"];
   };
   const auto verdict = std::ranges::find_if(choice.table, [&](const EntryVerdict& row) {
-    return row.entry != choice.entry && row.fit <= EntryVerdict::Fit::untried;
+    return row.entry != choice.entry && row.entry->has_runfile() && row.fit <= EntryVerdict::Fit::untried;
   });
   REQUIRE(verdict != choice.table.end());
   const CatalogueEntry& other = *verdict->entry;
+  const std::string best = chosen("1.1", std::string(40, '1'));  // of no entry
+  CHECK(best != other.id);
   CHECK(chosen(other.base_version, other.commit) == other.id);
-  CHECK(chosen("1.1", other.commit) == choice.entry->id);  // of no entry
-  CHECK(chosen(other.base_version, std::string(40, '1')) == choice.entry->id);
+  CHECK(chosen("1.1", other.commit) == best);
+  CHECK(chosen(other.base_version, std::string(40, '1')) == best);
 }
 
 TEST_CASE("resolve: packages stay where they are of the entry's version") {
@@ -93,12 +95,12 @@ TEST_CASE("resolve: packages stay where they are of the entry's version") {
         .steps[0]
         .with;
   };
-  const std::string patched = "aikitoria/580.105.08-p2p-on-580.178.04";
+  const std::string patched = "guru1987/580.105.08-p2p-on-580.178.04";
   const test::ChangedRecord ubuntu("ubuntu26-rtx4090-x2"), debian("debian13-backports-rtx4090-x2");
   CHECK(resolved(ubuntu, "chosen") == Parameters{{"entry", patched}, {"userspace", "keep"}});
   CHECK(resolved(ubuntu, "aikitoria/570.86.16-p2p")["userspace"] == "runfile");  // a plan's own choice
-  CHECK(resolved(debian, "chosen") ==
-        Parameters{{"entry", patched}, {"userspace", "runfile"}});  // its 550.163.01 does not build for 7.3
+  CHECK(resolved(debian, "chosen") == Parameters{{"entry", "aikitoria/595.58.03-p2p"},
+                                                 {"userspace", "runfile"}});  // its 550.163.01 does not build for 7.3
   ubuntu.file(
       "lib/modules/7.0.0-34-generic/updates/p2pd/build.json",
       R"({"made_of": {"release": "570.211.01", "commit": "0e943687150e438f265b6fe2b0f6b8bae66050fe"}, "modules": {"nvidia": {}}})");

@@ -22,6 +22,7 @@ inline CatalogueEntry build(const std::string& version, std::map<std::string, st
   entry.kernel_min = Version{4, 15};
   entry.compat = {kRule};
   entry.architectures = std::move(architectures);
+  entry.runfile_path = "/" + version + ".run";
   entry.base_known = entry.patch_known = entry.runfile_known = Known::verified;
   return entry;
 }

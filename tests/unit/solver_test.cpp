@@ -62,6 +62,9 @@ TEST_CASE("solver: a build that failed here is not taken again", "[solver]") {
   CHECK(choice.entry->id == "fork/565.57.01");
   CHECK(row(choice, kNewest)
             .reason.starts_with("it did not build here for 6.1.0: y.c:2: error: no; remove /var/log/p2pd/"));
+  machine.failed_builds = {{build_name(newest, kNoSource), "the patch does not apply"}};
+  CHECK(row(choose_driver(all(), machine), kNewest)
+            .reason.starts_with("its source could not be made here: the patch does not apply; remove /var/log/p2pd/"));
 }
 
 TEST_CASE("solver: candidates that would fit are named, never chosen", "[solver]") {
@@ -112,7 +115,6 @@ TEST_CASE("solver: of two that fit the better is taken, which need not be the ne
   }
   SECTION("that it builds is known") {
     all.kernels.erase(Version{580, 1});
-    machine.driver_version = "580.1";
     CHECK(chosen() == "570.1");
     older.defects = {{.id = "hang", .text = "it hangs", .use = {}, .architectures = {}, .grave = true}};
     CHECK(chosen() == "580.1");  // the build on the machine decides
@@ -121,7 +123,6 @@ TEST_CASE("solver: of two that fit the better is taken, which need not be the ne
     newer.defects = {{.id = "slow", .text = "it is slow", .use = {}, .architectures = {}, .grave = false}};
     CHECK(chosen() == "580.1");
     newer.defects = {{.id = "hang", .text = "it hangs", .use = {}, .architectures = {"Ada"}, .grave = true}};
-    machine.driver_version = "580.1";  // has less weight
     CHECK(chosen() == "570.1");
     machine = machine_of({2, Card{k5090}}, {{"6.1.0"}});  // not known with such cards
     CHECK(chosen() == "580.1");
@@ -130,19 +131,36 @@ TEST_CASE("solver: of two that fit the better is taken, which need not be the ne
     newer.architectures["Ada"] = "unknown";
     machine.driver_version = "575.1";
     CHECK(chosen() == "580.1");
-    machine.driver_version = "585.1";  // both would, this one by less
-    CHECK(chosen() == "580.1");
-    machine.driver_version = "580.9";  // not its branch, nor its CUDA
-    CHECK(chosen() == "580.1");
+    for (const char* newest : {"580.9", "585.1"}) {
+      machine.driver_version = newest;
+      const Choice none = choose_driver(all, machine);
+      CHECK(none.cause == "older");
+      CHECK(none.next == "Remove that driver to have fork/580.1 chosen.");
+    }
     machine.driver_version = "565.1";
     CHECK(chosen() == "570.1");
   }
-  SECTION("somebody reported it") {
-    newer.architectures["Ada"] = "unknown";
+  SECTION("somebody reported it, or its patch on another release") {
+    newer.architectures["Ada"] = kNoReport;
+    for (const auto& [evidence, version] :
+         {std::pair(kNoReport, "580.1"), {kInherited, "570.1"}, {kReported, "570.1"}}) {
+      older.architectures["Ada"] = evidence;
+      CHECK(chosen() == version);
+    }
+    newer.architectures["Ada"] = kInherited;
     CHECK(chosen() == "570.1");
   }
+  SECTION("a defect of a use that programs have to ask for has less weight") {
+    older.nvlink = "lost";
+    newer.nvlink = "kept";
+    machine.nvlink = true;
+    for (const auto& [use, version] : {std::pair("managed-memory", "580.1"), {"custom-all-reduce", "570.1"}}) {
+      newer.defects = {{.id = "x", .text = "x", .use = use, .architectures = {}, .grave = true}};
+      CHECK(chosen() == version);
+    }
+  }
   SECTION("it is known better") {
-    newer.base_version = "570.1";
+    newer.base_version = newer.made_for = "570.1";
     older.patch_known = Known::corroborated;
     newer.id = "fork/better";
     CHECK(choose_driver(all, machine).entry->id == "fork/better");
@@ -155,21 +173,21 @@ TEST_CASE("solver: what the chosen build costs is told", "[solver]") {
       {.id = "slow", .text = "it is slow", .use = {}, .architectures = {"Ada"}, .grave = false},
       {.id = "slower", .text = "it is slower", .use = {}, .architectures = {"Ampere"}, .grave = false}};
   Machine machine = machine_of({2, Card{k4090}}, {{"6.1.0"}}, "590.48.01");
-  const Choice choice = choose_driver(all, machine);
-  CHECK(choice.entry->id == kNewest);
-  const auto told = [](const Choice& made_choice, std::string_view note) {
-    return std::ranges::count(made_choice.notes, note) == 1;
-  };
-  CHECK(told(choice,
-             "it lowers the driver from 590.48.01 to 570.86.16: programs that need a CUDA newer than 12.8 stop working "
-             "(now 13.1)"));
-  CHECK(told(choice, "known defect: it is slow"));
-  CHECK_FALSE(told(choice, "known defect: it is slower"));
+  const CatalogueEntry& entry = all.entries[3];  // a plan names it
+  const auto told = [&](std::string_view note) { return std::ranges::count(notes_on(all, entry, machine), note) == 1; };
+  CHECK(
+      told("it lowers the driver from 590.48.01 to 570.86.16: programs that need a CUDA newer than 12.8 stop working "
+           "(now 13.1)"));
+  CHECK(told("known defect: it is slow"));
+  CHECK_FALSE(told("known defect: it is slower"));
   machine.driver_version = "585.1";  // of a branch that the catalogue does not know
-  CHECK(told(choose_driver(all, machine),
-             "it lowers the driver from 585.1 to 570.86.16: programs that need a CUDA newer than 12.8 stop working"));
+  CHECK(told("it lowers the driver from 585.1 to 570.86.16: programs that need a CUDA newer than 12.8 stop working"));
   all.entries[3].cuda.clear();
-  CHECK(told(choose_driver(all, machine), "it lowers the driver from 585.1 to 570.86.16"));
+  CHECK(told("it lowers the driver from 585.1 to 570.86.16"));
+  all.entries[3].architectures["Ada"] = kInherited;
+  all.entries[3].made_for = "570.1";
+  CHECK(told("P2P between Ada cards was reported with this patch on 570.1, not yet on 570.86.16"));
+  all.entries[3].architectures["Ada"] = kReported;
   machine.driver_version = "570.86.16";
   CHECK(choose_driver(all, machine).notes.size() == 1);  // the defect
 }
@@ -259,6 +277,44 @@ TEST_CASE("solver: a build of the installed packages' version comes first, and t
     CHECK(std::ranges::count(other.notes, "the driver's packages cannot stay: the packages bring no libcuda.so.1") ==
           1);
   }
+}
+
+TEST_CASE("solver: packages stay with a build of their version that needs no runfile") {
+  Catalogue some = all();
+  CatalogueEntry& graft = some.entries.emplace_back(build("570.123.11"));
+  graft.id = "fork/570.86.16-on-570.123.11";
+  graft.made_for = "570.86.16";
+  graft.runfile_path.clear();
+  graft.runfile_known = Known::single_source;
+  CHECK(graft.usable());
+  Machine machine = machine_of(kTwo, {kBookworm}, "570.123.11");
+  CHECK(choose_driver(some, machine).cause == "older");  // nothing to keep, and no runfile
+  CHECK(row(choose_driver(some, machine), graft.id).cause == "packages");
+  machine.packages.version = "570.123.11";
+  const Choice kept = choose_driver(some, machine);
+  CHECK(kept.entry->id == graft.id);
+  CHECK(kept.keeps_packages);
+  CHECK(kept.possible.empty());
+}
+
+TEST_CASE("solver: a build for the installed packages that no file lists is for a person to allow") {
+  Machine machine = machine_of(kTwo, {kBookworm}, "565.60");
+  machine.packages.version = "565.60";
+  const Choice choice = choose_driver(all(), machine);
+  CHECK(choice.entry->id == kNewest);
+  CHECK(choice.summary == "fork/570.86.16 fits Ada and 1 bootable kernel, and the packages of 565.60 are purged");
+  REQUIRE(choice.possible.size() == 1);
+  CHECK(choice.possible.front().id == "fork/565.57.01-on-565.60");
+  CHECK_FALSE(choice.possible.front().usable());
+  CHECK(std::ranges::count(choice.notes,
+                           "the driver's packages cannot stay: nothing pins fork/565.57.01-on-565.60, which may fit "
+                           "565.60: \"p2pctl catalogue allow fork/565.57.01-on-565.60\" shows it, and asks") == 1);
+  machine.packages.version = machine.driver_version = "570.200";
+  const Choice none = choose_driver(all(), machine);
+  CHECK(none.cause == "older");
+  CHECK(none.next.ends_with("\"p2pctl catalogue allow fork/570.86.16-on-570.200\" shows what is known, and asks."));
+  machine.gpus = {gpu_of(Card{k5090}, 0), gpu_of(Card{k5090}, 1)};  // such cards are not among those of the patch
+  CHECK(choose_driver(all(), machine).possible.empty());
 }
 
 TEST_CASE("solver: with NVLink bridges, a build that keeps them precedes one that does not") {

@@ -53,6 +53,9 @@ namespace {
 bool is_text(std::string_view text) { return !text.empty(); }
 bool is_row_name(std::string_view text) { return made_of(text, kNameLetters) && text.size() <= 64; }
 bool is_driver_release(std::string_view text) { return parse_version(text) && std::ranges::count(text, '.') <= 2; }
+bool is_driver_branch(std::string_view text) {
+  return made_of(text, "0123456789") && parse_version(fmt::format("{}.0", text));
+}
 bool is_short_version(std::string_view text) { return parse_version(text) && std::ranges::count(text, '.') == 1; }
 bool is_header(std::string_view text) {
   return text.size() > 2 && text.ends_with(".h") && text.front() != '/' && text.find("..") == std::string_view::npos;
@@ -84,7 +87,7 @@ Known known(JsonFields& fields, Need need = Need::required) {
 }
 
 bool architecture_row(const std::string& name, const Json& value) {
-  return is_architecture(name) && (value == "reported" || value == "unknown");
+  return is_architecture(name) && (value == kReported || value == kNoReport);
 }
 bool option_row(const std::string&, const Json& value) { return value.is_string() || value.is_number_integer(); }
 bool dword_row(const std::string&, const Json& value) { return value.is_number_unsigned(); }
@@ -139,6 +142,8 @@ Result<Defect> parse_defect(const std::string& name, const Json& row) {
   defect.text = fields.text("text", is_text);
   defect.use = fields.text("use", is_use, Need::optional);
   defect.grave = fields.flag("grave");
+  const std::string from = fields.text("from", is_driver_branch, Need::optional);
+  if (!from.empty()) defect.from = parse_version(from + ".0").value_or(Version());
   const auto some = fields.texts("architectures", is_architecture, Need::optional),
              all = fields.texts("together", is_architecture, Need::optional);
   defect.architectures = {some.begin(), some.end()};
@@ -160,8 +165,9 @@ Result<void> parse_release(const std::string& version, const Json& row, Catalogu
   entry.gcc_min = fields.integer("gcc_min");
   entry.gcc_below = fields.integer("gcc_below");
   entry.compat = fields.texts("compat", is_row_name, Need::optional);
-  const Json runfile = fields.object("runfile", any_value, Need::required);
+  const Json runfile = fields.object("runfile", any_value);
   TRY(fields.done());
+  if (!row.contains("runfile")) return {};
   TRY(parse_runfile(runfile, entry));
   if (const std::string name = fmt::format("/NVIDIA-Linux-x86_64-{}.run", version); !entry.runfile_path.ends_with(name))
     return fail(ErrorCode::invalid, fmt::format("runfile: 'path' does not end in {}", name));
@@ -212,7 +218,7 @@ Result<PatchRow> parse_patch(const std::string& id, const Json& row, const std::
 Result<Allowance> parse_allowance(const Json& row) {
   JsonFields fields(row);
   const Allowance given{fields.text("base_commit", is_git_id), fields.text("commit", is_text),
-                        fields.text("runfile_sha256", is_sha256)};
+                        fields.text("runfile_sha256", is_sha256, Need::optional)};
   TRY(fields.done());
   return given;
 }
@@ -236,6 +242,7 @@ struct Tables {
   std::string releases_at;
   Table rules{"compat_rules", "compat rule", {"/header", "/pattern", "/include", "/gone"}};
   Table defects{"defects", "defect", {}};
+  Table branches{"branches", "branch", {}};
   Table releases{"releases", "release", {"/commit", "/runfile/sha256"}};
   Table patches{"patches", "patch", {"/commit", "/sha256", "/base", "/tree", "/grafts"}};
   Table allowed{"allowed", "allowed", {"/base_commit", "/commit", "/runfile_sha256"}};
@@ -280,7 +287,7 @@ Result<void> add_file(const CatalogueFile& file, Tables& into) {
   std::vector<std::string> hosts = fields.texts("runfile_hosts", is_runfile_host, Need::optional);
   const std::string releases_at = fields.text("releases_at", is_repository, Need::optional);
   std::vector<std::pair<Table*, Json>> tables;
-  for (Table* table : {&into.rules, &into.defects, &into.releases, &into.patches, &into.allowed})
+  for (Table* table : {&into.rules, &into.defects, &into.branches, &into.releases, &into.patches, &into.allowed})
     tables.emplace_back(table, fields.object(table->key, any_value));
   TRY(fields.done());
   // a drop-in that names hosts, or a repository, has a reason: its own precede others
@@ -297,8 +304,7 @@ std::string lacking(const CatalogueEntry& entry) {
   if (entry.commit.empty()) return entry.patch_file.empty() ? "the commit of its patch" : "the SHA-256 of its patch";
   if (entry.base_commit.empty()) return "the commit of its release";
   if (entry.is_graft() && entry.made_for_commit.empty()) return "the commit of " + entry.made_for;
-  if (entry.runfile_path.empty()) return "the path of its runfile";
-  if (entry.runfile_sha256.empty()) return "the SHA-256 of its runfile";
+  if (entry.has_runfile() && entry.runfile_sha256.empty()) return "the SHA-256 of its runfile";
   if (entry.architectures.empty()) return "a GPU architecture";
   return {};
 }
@@ -314,6 +320,21 @@ void allow(CatalogueEntry& entry, const Allowance& given) {
   entry.runfile_sha256 = given.runfile_sha256;
 }
 
+/// A release, with what its branch has for all of them.
+Json release_row(const Tables& tables, const std::string& version, const Json& row) {
+  const auto branch = tables.branches.rows.find(version.substr(0, version.find('.')));
+  Json merged = branch == tables.branches.rows.end() ? Json::object() : branch->second.value;
+  merged.update(row);
+  return merged;
+}
+
+/// Makes `entry` a graft on the release that it has: the reports are of another.
+void make_graft(CatalogueEntry& entry, const std::string& patch) {
+  entry.id = fmt::format("{}-on-{}", patch, entry.base_version);
+  for (auto& [architecture, evidence] : entry.architectures)
+    if (evidence == kReported) evidence = kInherited;
+}
+
 /// Adds the builds of one patch: on its own release, and grafted on others.
 Result<void> add_entries(const std::string& id, const Row& row, const Tables& tables,
                          const std::vector<Defect>& defects, Catalogue& into) {
@@ -327,12 +348,9 @@ Result<void> add_entries(const std::string& id, const Row& row, const Tables& ta
     CatalogueEntry entry = patch.entry;
     entry.made_for_commit = made_for->second.value.value("commit", "");
     entry.tree = tree;
-    TRY(parse_release(version, release->second.value, entry));
-    if (entry.is_graft()) {
-      entry.id += "-on-" + version;
-      for (auto& [architecture, evidence] : entry.architectures) evidence = "unknown";
-      entry.reports.clear();
-    }
+    TRY(parse_release(version, release_row(tables, version, release->second.value), entry));
+    std::erase_if(entry.defects, [&](const Defect& defect) { return *parse_version(version) < defect.from; });
+    if (entry.is_graft()) make_graft(entry, id);
     if (const auto allowed = tables.allowed.rows.find(entry.id); allowed != tables.allowed.rows.end())
       allow(entry, TRY(parse_allowance(allowed->second.value)));
     entry.lacks = lacking(entry);
@@ -358,13 +376,24 @@ Result<void> check_release(const std::string& version, const Json& row,
   return {};
 }
 
+/// Checks what the releases of a branch have in common.
+Result<void> check_branch(const std::string& name, const Json& row, const std::map<std::string, CompatRule>& rules) {
+  if (!is_driver_branch(name)) return fail(ErrorCode::invalid, "not a branch of the driver");
+  for (const char* own : {"commit", "known", "runfile"})
+    if (row.contains(own)) return fail(ErrorCode::invalid, fmt::format("'{}' is a release's own", own));
+  return check_release(name + ".0", row, rules);
+}
+
 Result<Catalogue> built(const Tables& tables, const std::string& shipped) {
   KernelTable kernels = TRY(kernel_table());
   Catalogue all{tables.runfile_hosts, tables.releases_at, {}, {}, tables.notes, std::move(kernels)};
   for (const auto& [name, row] : tables.rules.rows)
     all.compat_rules.emplace(name, TRY_IN(where(row, tables.rules, name), parse_rule(name, row.value)));
+  for (const auto& [name, row] : tables.branches.rows)
+    TRY_IN(where(row, tables.branches, name), check_branch(name, row.value, all.compat_rules));
   for (const auto& [version, row] : tables.releases.rows)
-    TRY_IN(where(row, tables.releases, version), check_release(version, row.value, all.compat_rules));
+    TRY_IN(where(row, tables.releases, version),
+           check_release(version, release_row(tables, version, row.value), all.compat_rules));
   for (const auto& [id, row] : tables.allowed.rows) TRY_IN(where(row, tables.allowed, id), parse_allowance(row.value));
   std::vector<Defect> defects;
   for (const auto& [name, row] : tables.defects.rows)
@@ -373,6 +402,14 @@ Result<Catalogue> built(const Tables& tables, const std::string& shipped) {
     TRY_IN(where(row, tables.patches, id), add_entries(id, row, tables, defects, all));
     for (CatalogueEntry& entry : all.entries) entry.of_this_machine = entry.source != shipped;
   }
+  for (const auto& [id, row] : tables.allowed.rows)
+    if (auto graft =
+            std::ranges::count(all.entries, id, &CatalogueEntry::id) == 0 ? unlisted_graft(all, id) : std::nullopt) {
+      allow(*graft, TRY(parse_allowance(row.value)));
+      graft->lacks = lacking(*graft);
+      graft->source = row.source;
+      all.entries.push_back(*std::move(graft));
+    }
   const auto older = [](const CatalogueEntry& one, const CatalogueEntry& other) {
     return std::pair(parse_version(one.base_version), one.id) < std::pair(parse_version(other.base_version), other.id);
   };
@@ -392,6 +429,33 @@ CatalogueFile shipped_catalogue() { return {"catalogue.yaml", parse_json(kCatalo
 Result<CatalogueFile> catalogue_file(std::string source, std::string_view yaml) {
   Json tables = TRY(TRY(yaml::parse(yaml, source)).json());
   return CatalogueFile{std::move(source), std::move(tables)};
+}
+
+std::optional<CatalogueEntry> unlisted_graft(const Catalogue& catalogue, std::string_view id) {
+  constexpr std::string_view kOn = "-on-";
+  const std::size_t on = id.rfind(kOn);
+  if (on == std::string_view::npos || !is_driver_release(id.substr(on + kOn.size()))) return std::nullopt;
+  const std::string patch(id.substr(0, on)), version(id.substr(on + kOn.size()));
+  const Version wanted = *parse_version(version);
+  const CatalogueEntry* nearest = nullptr;  // what it needs of a kernel is that of the newest one before it
+  const auto nearness = [&](const CatalogueEntry& entry) {
+    const Version listed = *parse_version(entry.base_version);
+    return std::pair(listed < wanted, listed);
+  };
+  for (const CatalogueEntry& entry : catalogue.entries)
+    if ((entry.id == patch || entry.id.starts_with(fmt::format("{}{}", patch, kOn))) && entry.base_version != version &&
+        parse_version(entry.base_version)->front() == wanted.front() &&
+        (nearest == nullptr || nearness(entry) > nearness(*nearest)))
+      nearest = &entry;
+  if (nearest == nullptr) return std::nullopt;
+  CatalogueEntry graft = *nearest;
+  graft.base_version = version;
+  for (std::string* pin : {&graft.base_commit, &graft.tree, &graft.runfile_path, &graft.runfile_sha256}) pin->clear();
+  graft.base_known = Known::single_source;
+  graft.allowed = false;
+  make_graft(graft, patch);
+  graft.lacks = lacking(graft);
+  return graft;
 }
 
 const CatalogueEntry* dynamic_bar1_build(const Catalogue& catalogue, const std::set<std::string>& architectures) {

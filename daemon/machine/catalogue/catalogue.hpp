@@ -42,13 +42,14 @@ struct Defect {
   std::set<std::string> architectures;  ///< architectures of the GPUs that it was seen with; empty: any
   bool grave = false;  ///< takes every GPU down, or the host, until a restart; or no CUDA program starts
   std::set<std::string> together = {};  ///< it needs GPUs of all these architectures in one machine
+  Version from = {};                    ///< first release that has it; empty: all that the patch is put on
 };
 
 /// Hashes that "p2pctl catalogue allow" allowed on this machine, although only one source, or none, has them.
 struct Allowance {
   std::string base_commit;
   std::string commit;
-  std::string runfile_sha256;
+  std::string runfile_sha256;  ///< empty: for packages that stay
 };
 
 /// One driver build: a release of NVIDIA's open modules, a patch on it, and the runfile of the same version.
@@ -59,7 +60,7 @@ struct CatalogueEntry {
   std::string base_version;
   std::string base_commit;          ///< 40 hexadecimal digits; empty: not known
   std::string cuda;                 ///< newest CUDA that its libcuda runs, "12.8"; empty: not known
-  std::string runfile_path;         ///< path on every host; empty: not known
+  std::string runfile_path;         ///< path on every host; empty: there is none, for packages of the version only
   std::string runfile_sha256;       ///< 64 hexadecimal digits; empty: not known
   std::uint64_t runfile_bytes = 0;  ///< 0: not known
   std::optional<Version> kernel_min;
@@ -78,7 +79,7 @@ struct CatalogueEntry {
   std::string tree;             ///< git's id of the patched source; empty: not known before it is made
   std::string diffstat;         ///< output of git diff --shortstat, "6 files changed, ..."; empty: not known
   std::map<std::string, std::string>
-      architectures;                 ///< architectures with "reported" or "unknown"; absent ones are not supported
+      architectures;                 ///< architectures with an evidence (below); absent ones are not supported
   std::vector<std::string> reports;  ///< people who saw it work, and their hardware
   std::vector<Defect> defects;
   nlohmann::json module_options = nlohmann::json::object();
@@ -95,7 +96,11 @@ struct CatalogueEntry {
   std::string source;            ///< file that it is from
 
   bool is_graft() const { return made_for != base_version; }
-  Known known() const { return std::min({base_known, patch_known, runfile_known}); }
+  bool has_runfile() const { return !runfile_path.empty(); }
+  Known known() const {
+    const Known modules = std::min(base_known, patch_known);
+    return has_runfile() ? std::min(modules, runfile_known) : modules;
+  }
   /// True if every part is pinned, and either known well enough or allowed.
   bool usable() const { return lacks.empty() && (known() != Known::single_source || allowed); }
 };
@@ -108,6 +113,15 @@ struct Catalogue {
   std::vector<std::string> notes;       ///< parts of the drop-ins that are ignored, and the reasons
   KernelTable kernels;
 };
+
+// Evidence that a build gives P2P between GPUs of an architecture.
+inline constexpr std::string_view kReported = "reported";    ///< somebody moved data between such cards with it
+inline constexpr std::string_view kInherited = "inherited";  ///< the same of its patch, on the release it was made for
+inline constexpr std::string_view kNoReport = "unknown";     ///< nobody told
+
+/// The build FORK/BRANCH-on-VERSION that no file lists, of a release of the branch that the patch was made for: nothing
+/// of that release is pinned. nullopt: `id` is nothing of that kind.
+std::optional<CatalogueEntry> unlisted_graft(const Catalogue& catalogue, std::string_view id);
 
 /// Build with dynamic BAR1 for all of these architectures, the first that may be used, else one that may not; null:
 /// none.

@@ -60,11 +60,15 @@ Result<CatalogueEntry> staged_entry(const Catalogue& all, const Parameters& para
                             found->lacks.empty() ? "its hashes are confirmed by one source only"
                                                  : found->lacks + " is not known"),
                 fmt::format("\"p2pctl catalogue allow {}\" shows what is known of it, and asks.", id));
+  if (parameters.value("userspace", "") == kRunfile && !found->has_runfile())
+    return fail(ErrorCode::invalid,
+                fmt::format("{} is for installed packages of {}: no runfile is pinned for it", id, found->base_version),
+                "Say \"userspace: keep\" in the plan, or take an entry with a runfile.");
   return *found;
 }
 
 std::string runfile_of(const CatalogueEntry& entry) {
-  return std::string(kRunfiles) + entry.runfile_path.substr(entry.runfile_path.rfind('/'));
+  return fmt::format("{}/NVIDIA-Linux-x86_64-{}.run", kRunfiles, entry.base_version);
 }
 
 std::string build_name(const CatalogueEntry& entry, std::string_view kernel) {

@@ -59,6 +59,8 @@ std::string runfile_of(const CatalogueEntry& entry);
 
 /// Name of a build's directory and log: "570.211.01-0e943687150e-6.12.117+deb13-amd64".
 std::string build_name(const CatalogueEntry& entry, std::string_view kernel);
+inline constexpr std::string_view kNoSource = "source";  ///< in place of a kernel: no source could be made
+
 /// Path of a build's output, which stays after a failure: "/var/log/p2pd/driver-build-NAME.log".
 std::string build_log_of(std::string_view name);
 

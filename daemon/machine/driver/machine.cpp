@@ -68,9 +68,12 @@ std::map<std::string, std::string> failed_builds(const Host& host) {
     if (!name.starts_with(kBuildLogPrefix) || !name.ends_with(".log")) continue;
     const std::string log = host.files().read(fmt::format("{}/{}", kLogs, name)).value_or("");
     if (!log.starts_with(kBuildLogHead)) continue;  // log of another p2pd, which may have built otherwise
+    const std::string build = name.substr(kBuildLogPrefix.size(), name.size() - kBuildLogPrefix.size() - 4);
     const auto failure = build_failure(log);
-    if (!failure || !*failure || !blames_source(**failure)) continue;
-    failed[name.substr(kBuildLogPrefix.size(), name.size() - kBuildLogPrefix.size() - 4)] = (*failure)->line;
+    if (build.ends_with(fmt::format("-{}", kNoSource)))
+      failed[build] = log.substr(kBuildLogHead.size(), log.find('\n') - kBuildLogHead.size());
+    else if (failure && *failure && blames_source(**failure))
+      failed[build] = (*failure)->line;
   }
   return failed;
 }

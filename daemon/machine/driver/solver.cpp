@@ -10,6 +10,7 @@
 #include "base/units.hpp"
 #include "machine/catalogue/staging.hpp"
 #include "machine/hardware/bar1.hpp"
+#include "machine/hardware/p2p_use.hpp"
 
 namespace p2pd {
 namespace {
@@ -29,12 +30,13 @@ struct Objection {
 /// Objects if a build for it failed on this machine, whatever was expected of it.
 std::optional<Objection> trial_objection(const CatalogueEntry& entry, const Machine& machine,
                                          const BuildTarget& kernel) {
-  const std::string name = build_name(entry, kernel.release);
-  const auto failed = machine.failed_builds.find(name);
-  if (failed == machine.failed_builds.end()) return std::nullopt;
-  return Objection{Fit::rejected, "kernel",
-                   fmt::format("it did not build here for {}: {}; remove {} to try it again", kernel.release,
-                               failed->second, build_log_of(name))};
+  for (const auto& [what, name] :
+       {std::pair("it did not build here for " + kernel.release, build_name(entry, kernel.release)),
+        {std::string("its source could not be made here"), build_name(entry, kNoSource)}})
+    if (const auto failed = machine.failed_builds.find(name); failed != machine.failed_builds.end())
+      return Objection{Fit::rejected, "kernel",
+                       fmt::format("{}: {}; remove {} to try it again", what, failed->second, build_log_of(name))};
+  return std::nullopt;
 }
 
 std::optional<Objection> version_objection(const Catalogue& catalogue, const CatalogueEntry& entry,
@@ -107,6 +109,11 @@ std::string not_usable(const CatalogueEntry& entry) {
   return entry.lacks.empty() ? "its hashes are confirmed by one source only" : entry.lacks + " is not known";
 }
 
+/// Version of the driver that is there: that of its packages, or the loaded one; empty: none.
+const std::string& installed_version(const Machine& machine) {
+  return machine.packages.version.empty() ? machine.driver_version : machine.packages.version;
+}
+
 /// Judges an entry as if it could be used.
 EntryVerdict judge_usable(const Catalogue& catalogue, const CatalogueEntry& entry, const Machine& machine) {
   EntryVerdict verdict{.entry = &entry, .fit = Fit::fits, .reason = "it fits every GPU and every bootable kernel"};
@@ -116,6 +123,10 @@ EntryVerdict judge_usable(const Catalogue& catalogue, const CatalogueEntry& entr
     verdict.reason = std::move(found.reason);
     return verdict;
   };
+  if (!entry.has_runfile() && !keeps_packages(entry, machine))
+    return object(
+        {Fit::rejected, "packages",
+         fmt::format("it is for machines with packages of {}: its runfile is not pinned", entry.base_version)});
   for (const std::string& generation : generations(machine))
     if (!entry.architectures.contains(generation))
       return object(
@@ -125,6 +136,9 @@ EntryVerdict judge_usable(const Catalogue& catalogue, const CatalogueEntry& entr
   if (entry.dynamic_bar1 && std::ranges::none_of(machine.gpus, converted))
     return object({Fit::rejected, "dynamic-bar1",
                    "it is for cards that were converted to more memory than their BAR1 can cover"});
+  if (const std::string& installed = installed_version(machine);
+      version_of(entry) < parse_version(installed).value_or(Version()))
+    return object({Fit::rejected, "older", fmt::format("it is older than the installed {}", installed)});
   std::string running;  // set if the running kernel is not rejected
   for (const Machine::Target& kernel : machine.kernels) {
     auto found = objection(catalogue, entry, machine, kernel);
@@ -255,7 +269,8 @@ void settle_without_patch(Choice& choice, const Machine& machine) {
 
 /// Number of checks that an entry passed before its rejection; more is nearer.
 int distance(const EntryVerdict& verdict) {
-  constexpr std::string_view kCauses[] = {"architecture", "kernel", "compiler", "headers"};
+  constexpr std::string_view kCauses[] = {"packages", "dynamic-bar1", "architecture", "older",
+                                          "kernel",   "compiler",     "headers"};
   const auto found = std::ranges::find(kCauses, verdict.cause);
   return verdict.running_only ? 10 : static_cast<int>(found - std::begin(kCauses));
 }
@@ -270,17 +285,21 @@ void settle_without_entry(Choice& choice, const Machine& machine) {
     if (verdict.fit == Fit::rejected && (nearest == nullptr || nearness(verdict) > nearness(*nearest)))
       nearest = &verdict;
   }
+  for (auto graft = choice.possible.rbegin(); graft != choice.possible.rend(); ++graft) candidates.push_back(graft->id);
   const std::string cards = fmt::format("{}", fmt::join(generations(machine), ", "));
   Gate gate{"no-entry", "no build of the catalogue is allowed on this machine",
             "\"p2pctl catalogue add REPOSITORY BRANCH\" adds one."};
-  if (nearest != nullptr) {
-    const bool kernels = nearest->cause != "architecture";
-    gate = {nearest->cause,
-            kernels ? fmt::format("no driver fits; {} comes nearest: {}", nearest->entry->id, nearest->reason)
-                    : fmt::format("no driver of the catalogue gives P2P between {} cards", cards),
-            kernels ? "Boot a kernel that it fits, and remove those that it does not."
-                    : "No kernel or setting changes that."};
-  }
+  if (nearest != nullptr && nearest->cause == "architecture")
+    gate = {nearest->cause, fmt::format("no driver of the catalogue gives P2P between {} cards", cards),
+            "No kernel or setting changes that."};
+  else if (nearest != nullptr && nearest->cause == "older")
+    gate = {
+        nearest->cause,
+        fmt::format("no build is as new as the installed driver {}, and p2pd lowers none", installed_version(machine)),
+        fmt::format("Remove that driver to have {} chosen.", nearest->entry->id)};
+  else if (nearest != nullptr)
+    gate = {nearest->cause, fmt::format("no driver fits; {} comes nearest: {}", nearest->entry->id, nearest->reason),
+            "Boot a kernel that it fits, and remove those that it does not."};
   if (!candidates.empty())
     gate.next += fmt::format(
         " Would fit, and may not be used yet: {}. \"p2pctl catalogue allow {}\" shows what is known, and asks.",
@@ -288,27 +307,36 @@ void settle_without_entry(Choice& choice, const Machine& machine) {
   settle(choice, gate);
 }
 
+/// True for a defect that takes GPUs or host down, not only in a use that a program has to ask for.
+bool is_danger(const Defect* defect) {
+  const auto is_its = [&](P2pUse use) { return to_string(use) == defect->use; };
+  return defect->grave && (defect->use.empty() || std::ranges::any_of(usual_uses(), is_its));
+}
+
 /// Criteria that make one fitting entry better than another, the most important first; more is better.
 auto rank(const EntryVerdict& verdict, const Machine& machine) {
   const CatalogueEntry& entry = *verdict.entry;
   const auto defects = defects_on(entry, machine);
-  const bool harmless = std::ranges::none_of(defects, &Defect::grave);
   const Version version = version_of(entry);
-  const auto branch = [](const Version& of) { return of.empty() ? 0 : of.front(); };
-  const auto kept = std::min(branch(version), branch(parse_version(machine.driver_version).value_or(Version())));
-  const bool reported = std::ranges::all_of(generations(machine), [&](const std::string& generation) {
-    return entry.architectures.at(generation) == "reported";
-  });
+  const auto evidence = [&](std::string_view at_least) {
+    return std::ranges::all_of(generations(machine), [&](const std::string& generation) {
+      const std::string& known = entry.architectures.at(generation);
+      return known == kReported || known == at_least;
+    });
+  };
+  const int reported = evidence(kReported) ? 2 : evidence(kInherited) ? 1 : 0;
+  const int made = !entry.tree.empty() ? 2 : entry.is_graft() ? 0 : 1;
   const int keeps_nvlink = entry.nvlink == "kept" ? 2 : entry.nvlink.empty() ? 1 : 0;
-  return std::tuple(verdict.fit != Fit::open,           // no question is open
-                    entry.of_this_machine,              // added by an administrator here
-                    harmless,                           // takes no GPU down
+  return std::tuple(verdict.fit != Fit::open,  // no question is open
+                    entry.of_this_machine,     // added by an administrator here
+                    std::ranges::none_of(defects, is_danger),
                     machine.nvlink ? keeps_nvlink : 0,  // bridged GPUs keep the faster path
                     keeps_packages(entry, machine),     // smallest change; its build is tried before anything changes
                     -static_cast<int>(verdict.fit),     // known to build
-                    kept,                               // same branch as the running driver, with its CUDA
-                    reported,                           // reports of data moved between such cards
-                    version, entry.known());
+                    std::ranges::none_of(defects, &Defect::grave),
+                    reported,  // reports of data moved between such cards
+                    made,      // somebody has made that source
+                    version, entry.known(), entry.patch_known);
 }
 
 /// Verdict on the best entry that fits, or could as far as is known; null if there is none.
@@ -335,6 +363,24 @@ std::string lowered(const Catalogue& catalogue, const CatalogueEntry& entry, con
   return text;
 }
 
+/// Builds of the installed packages' version that no file lists: what a person could allow, best first.
+std::vector<CatalogueEntry> possible_grafts(const Catalogue& catalogue, const Machine& machine) {
+  std::vector<CatalogueEntry> found;
+  if (!machine.packages.can_stay()) return found;
+  for (const CatalogueEntry& entry : catalogue.entries) {
+    if (entry.is_graft() || entry.dynamic_bar1) continue;
+    auto graft = unlisted_graft(catalogue, fmt::format("{}-on-{}", entry.id, machine.packages.version));
+    const auto listed = [&](const CatalogueEntry& other) { return other.id == graft->id; };
+    if (graft && entry.base_version != machine.packages.version && std::ranges::none_of(catalogue.entries, listed) &&
+        judge_usable(catalogue, *graft, machine).fit <= Fit::untried)
+      found.push_back(*std::move(graft));
+  }
+  std::ranges::sort(found, std::greater(), [&](const CatalogueEntry& graft) {
+    return rank(judge_usable(catalogue, graft, machine), machine);
+  });
+  return found;
+}
+
 /// Reason why the installed packages cannot stay with the choice; empty: there are none.
 std::string why_packages_go(const Choice& choice, const Machine& machine) {
   const PackagedUserspace& packages = machine.packages;
@@ -342,7 +388,11 @@ std::string why_packages_go(const Choice& choice, const Machine& machine) {
   for (const EntryVerdict& verdict : choice.table)
     if (verdict.entry->base_version == packages.version && verdict.fit <= Fit::open) build = verdict.entry;
   if (packages.version.empty() || (build != nullptr && !packages.why_not.empty())) return packages.why_not;
-  if (build == nullptr) return fmt::format("no build of {} may be used and fits", packages.version);
+  if (build == nullptr && choice.possible.empty())
+    return fmt::format("no build of {} may be used and fits", packages.version);
+  if (build == nullptr)
+    return fmt::format("nothing pins {0}, which may fit {1}: \"p2pctl catalogue allow {0}\" shows it, and asks",
+                       choice.possible.front().id, packages.version);
   return fmt::format("{}, the build of their version, has known defects that {} has not", build->id, choice.entry->id);
 }
 
@@ -356,6 +406,8 @@ void settle_with(Choice& choice, const Catalogue& catalogue, const EntryVerdict&
                   machine.kernels.size(), machine.kernels.size() == 1 ? "" : "s");
   if (choice.keeps_packages)
     choice.summary += fmt::format(", and the installed packages of {} stay", entry.base_version);
+  else if (!machine.packages.version.empty())
+    choice.summary += fmt::format(", and the packages of {} are purged", machine.packages.version);
   if (!machine.gpus_known) {
     std::vector<std::string_view> known;
     for (const auto& [generation, how] : entry.architectures) known.push_back(generation);
@@ -375,6 +427,7 @@ Choice choose_for_all(const Catalogue& catalogue, const Machine& machine) {
   Choice choice;
   choice.notes = catalogue.notes;
   for (const CatalogueEntry& entry : catalogue.entries) choice.table.push_back(judge_entry(catalogue, entry, machine));
+  choice.possible = possible_grafts(catalogue, machine);
   if (auto gate = model_gate(machine)) return settle(choice, *gate), choice;
   if (needs_no_patch(machine)) return settle_without_patch(choice, machine), choice;
   if (auto gate = bar1_gate(catalogue, machine, choice)) return settle(choice, *gate), choice;
@@ -415,8 +468,12 @@ std::vector<std::string> notes_on(const Catalogue& catalogue, const CatalogueEnt
   if (machine.nvlink && entry.nvlink.empty())
     notes.push_back("whether bridged GPUs keep their NVLink with this build is not known");
   for (const std::string& generation : generations(machine))
-    if (const auto evidence = entry.architectures.find(generation);
-        evidence != entry.architectures.end() && evidence->second != "reported")
+    if (const auto evidence = entry.architectures.find(generation); evidence == entry.architectures.end())
+      continue;
+    else if (evidence->second == kInherited)
+      notes.push_back(fmt::format("P2P between {} cards was reported with this patch on {}, not yet on {}", generation,
+                                  entry.made_for, entry.base_version));
+    else if (evidence->second != kReported)
       notes.push_back(fmt::format("no report of P2P between {} cards with this build", generation));
   if (EntryVerdict verdict = judge_entry(catalogue, entry, machine); verdict.fit == Fit::untried)
     notes.push_back(std::move(verdict.reason));

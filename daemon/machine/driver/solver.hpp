@@ -15,7 +15,8 @@ struct EntryVerdict {
   enum class Fit { fits, untried, open, rejected, candidate };
   const CatalogueEntry* entry = nullptr;  ///< of the catalogue that was given
   Fit fit = Fit::rejected;
-  std::string cause = {};        ///< cause of a rejection: "architecture", "kernel", "compiler", "headers"; else empty
+  /// Cause of a rejection: "packages", "older", "architecture", "kernel", "compiler", "headers"; else empty.
+  std::string cause = {};
   std::string reason = {};       ///< one sentence: the reason, and what would change it
   bool running_only = false;     ///< fits the running kernel, not every bootable one
   bool fits_if_allowed = false;  ///< a candidate that would fit
@@ -30,10 +31,11 @@ struct Choice {
   std::string summary;              ///< one line for a person
   std::string next;                 ///< action for the operator if there is no entry
   std::vector<EntryVerdict> table;  ///< verdicts on every entry, in the catalogue's order
-  std::vector<std::string> questions;  ///< facts that could not be found out and could still forbid the entry
-  std::vector<std::string> notes;      ///< facts that forbid nothing: known defects, a driver that is lowered
-  bool keeps_packages = false;         ///< the entry has the installed packages' version: they stay
-  bool needs_dynamic_bar1 = false;     ///< a card has more VRAM than its BAR1 can cover
+  std::vector<std::string> questions;    ///< facts that could not be found out and could still forbid the entry
+  std::vector<std::string> notes;        ///< facts that forbid nothing: known defects, a driver that is lowered
+  std::vector<CatalogueEntry> possible;  ///< builds for the installed packages that no file lists, best first
+  bool keeps_packages = false;           ///< the entry has the installed packages' version: they stay
+  bool needs_dynamic_bar1 = false;       ///< a card has more VRAM than its BAR1 can cover
 };
 
 /// Known defects of an entry that count for the GPUs of this machine.

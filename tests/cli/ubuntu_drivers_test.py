@@ -1,0 +1,90 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""What p2pctl plan does on Ubuntu 24.04 with each driver that people have there: ubuntu_drivers.txt has the outcomes.
+
+P2PD_GOLDEN_UPDATE=1 writes that file anew.
+"""
+import json
+import os
+import pathlib
+import re
+import unittest
+
+from cli_case import Case
+
+TABLE = pathlib.Path(__file__).with_name("ubuntu_drivers.txt")
+RECORDED = "580.95.05"  # the version in the records
+# Branch to the version that Ubuntu 24.04's archive has of it (2026-11-30): an owner of another has not upgraded
+OFFERED = {"535": "535.309.01", "550": "550.163.01", "570": "570.211.01", "580": "580.178.04", "590": "590.48.01", "595": "595.99.02"}
+VERSIONS = ["535.288.01", "550.163.01", "570.133.20", "570.211.01", "580.95.05", "580.126.09", "580.142", "580.159.03", "580.173.02", "580.178.04",
+            "590.48.01", "595.45.04", "595.71.05", "595.84"]
+CARDS = {"RTX 4090": "ubuntu24-6.14-rtx4090-x2", "RTX 3090": "ubuntu24-rtx3090-x2", "RTX 5090": "ubuntu24-rtx5090-x2"}
+NOT_PATCHED = {"RTX 4090": ["535"], "RTX 3090": ["535"], "RTX 5090": ["535", "550", "570"]}  # branches without a patch for the cards
+
+
+def by_version(text):
+    return [int(part) for part in text.split(".")]
+
+
+class UbuntuDrivers(Case):
+    def install(self, version):
+        """Makes the record's driver, RECORDED, one of this version."""
+        branch, recorded = version.split(".")[0], RECORDED.split(".")[0]
+        other = lambda text: text.replace(RECORDED, version).replace(f"-{recorded}", f"-{branch}")  # noqa: E731
+        for path in sorted(self.tree.rglob("*"), key=lambda path: -len(path.parts)):
+            if path.is_symlink():
+                if (target := os.readlink(path)) != other(target):
+                    path.unlink()
+                    path.symlink_to(other(target))
+            elif path.is_file() and (RECORDED.encode() in (data := path.read_bytes()) or path.name == "status"):
+                path.write_bytes(other(data.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape"))
+            if other(path.name) != path.name:
+                path.rename(path.with_name(other(path.name)))
+        self.offer(version, OFFERED[branch])
+
+    def offer(self, version, offered):
+        """Records the answer of apt-cache about the packages of the driver."""
+        status = (self.tree / "var/lib/dpkg/status").read_text()
+        packages = sorted(name for name, its in re.findall(r"^Package: (\S+)\n(?:.+\n)*?Version: (\S+)", status, re.MULTILINE) if version in its)
+        known = "".join(f"{name}:\n  Installed: {version}-0ubuntu1\n  Candidate: {version if 'firmware' in name else offered}-0ubuntu1\n" for name in packages)
+        argv = ["apt-cache", "-oDir::Etc::PreferencesParts=/dev/null", "policy", *(f"{name}:amd64" for name in packages)]
+        command = {"argv": argv, "status": 0, "output": known, "errors": ""}
+        (self.tree / "commands/apt-cache-policy.json").write_text(json.dumps(command))
+
+    def outcome(self):
+        """(what plan does, the driver version after it)"""
+        plan = json.loads(self.ctl("plan", "--json").stdout)
+        changes = {one["step"]: one["change"] for step in plan["steps"] for one in step.get("changes", [])}
+        blocked = [step["next"] for step in plan["steps"] if step["standing"] == "blocked" and step.get("next")]
+        options = [step for step in ("mailbox-options", "blackwell-options") if step in changes]
+        source = re.search(r"source of (\S+), patch (\S+)", changes.get("source", ""))
+        if options:
+            return "options alone", None
+        if blocked and "driver-update" in blocked[0]:
+            return "upgrade first", None
+        if blocked:
+            return f"asks: {blocked[0]}", None
+        return f"{'purges for' if 'no-packages' in changes else 'keeps with'} {source[2]}", source[1]
+
+    def test_outcomes(self):
+        rows, purges, patched = [], 0, 0
+        for card, record in CARDS.items():
+            for version in VERSIONS:
+                self.use(record)
+                self.install(version)
+                what, after = self.outcome()
+                rows.append(f"{card:9} {version:11} {what}\n")
+                if version.split(".")[0] not in NOT_PATCHED[card]:
+                    patched += 1
+                    purges += what.startswith("purges")
+                self.assertFalse(after and by_version(after) < by_version(version), rows[-1])
+        text = "".join(rows)
+        if os.environ.get("P2PD_GOLDEN_UPDATE"):
+            TABLE.write_text(text)
+        print(text, end="")
+        self.assertLessEqual(4 * purges, patched)
+        self.assertEqual(text, TABLE.read_text())
+
+
+if __name__ == "__main__":
+    unittest.main()
