@@ -52,7 +52,7 @@ auto tenths(std::string name) {
 
 Result<Description> describe(const Host& host, const Parameters& parameters) {
   const Catalogue all = TRY(catalogue(host));
-  const CatalogueEntry entry = TRY(staged_entry(all, parameters));
+  const CatalogueEntry entry = TRY(staged_userspace(all, parameters));
   Description description;
   description.summary =
       fmt::format("fetch NVIDIA's runfile of {} ({} MiB)", entry.base_version, most_bytes(entry) / kMiB);
@@ -76,7 +76,7 @@ Result<void> fetch(Host& host, const CatalogueEntry& entry, const std::string& u
 
 Result<void> apply(Host& host, const Parameters& parameters) {
   const Catalogue all = TRY(catalogue(host));
-  const CatalogueEntry entry = TRY(staged_entry(all, parameters));
+  const CatalogueEntry entry = TRY(staged_userspace(all, parameters));
   const std::string file = runfile_of(entry);
   if (const auto sum = sha256_of_file(host, file); sum && *sum == entry.runfile_sha256) return {};
   TRY(need_room(host, file, most_bytes(entry) + kSpareBytes));

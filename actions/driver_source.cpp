@@ -46,20 +46,9 @@ Result<Description> describe(const Host& host, const Parameters& parameters) {
   return description;
 }
 
-/// Keeps why the patch does not apply to the release, as the log of a failed build: the next choice leaves the entry
-/// out.
-Result<void> keep_refusal(Host& host, const CatalogueEntry& entry, const Error& error) {
-  if (!host.files().exists(kLogs)) TRY(host.will_change(kLogs));
-  return host.write(build_log_of(build_name(entry, kNoSource)), fmt::format("{}{}\n", kBuildLogHead, error.message));
-}
-
 Result<void> apply(Host& host, const Parameters& parameters) {
   const Catalogue all = TRY(catalogue(host));
-  const CatalogueEntry entry = TRY(staged_entry(all, parameters));
-  const auto staged = stage_source(host, all, entry, mirrors_of(parameters), mirror_of(parameters));
-  if (staged) return host.remove_tree(build_log_of(build_name(entry, kNoSource)));
-  if (staged.error().code == ErrorCode::command) TRY(keep_refusal(host, entry, staged.error()));
-  return staged;
+  return stage_source(host, all, TRY(staged_entry(all, parameters)), mirrors_of(parameters), mirror_of(parameters));
 }
 
 Result<void> validate(const Parameters& parameters) {

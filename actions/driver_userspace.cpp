@@ -109,7 +109,7 @@ Result<void> run_installer(Host& host, const CatalogueEntry& entry) {
 }
 
 Result<Description> describe(const Host& host, const Parameters& parameters) {
-  const CatalogueEntry entry = TRY(staged_entry(TRY(catalogue(host)), parameters));
+  const CatalogueEntry entry = TRY(staged_userspace(TRY(catalogue(host)), parameters));
   Description description;
   if (keeps_packages(parameters)) return description;
   const auto manifest = TRY(runfile_manifest(host));
@@ -126,7 +126,7 @@ Result<Description> describe(const Host& host, const Parameters& parameters) {
 }
 
 Result<void> apply(Host& host, const Parameters& parameters) {
-  const CatalogueEntry entry = TRY(staged_entry(TRY(catalogue(host)), parameters));
+  const CatalogueEntry entry = TRY(staged_userspace(TRY(catalogue(host)), parameters));
   if (keeps_packages(parameters))
     return fail(
         ErrorCode::state,
@@ -160,7 +160,7 @@ Result<std::string> keep_uninstaller(Host& host) {
 /// Command that uninstalls.
 Result<std::vector<std::string>> uninstaller_of(Host& host, const Parameters& parameters) {
   if (!needs_runfile(host)) return std::vector<std::string>{TRY(keep_uninstaller(host))};
-  const CatalogueEntry entry = TRY(staged_entry(TRY(catalogue(host)), parameters));
+  const CatalogueEntry entry = TRY(staged_userspace(TRY(catalogue(host)), parameters));
   const std::string runfile = install_of(entry).argv[1];
   TRY(host.remove_tree(kScratch));
   TRY(host.make_directory(kScratch));
@@ -206,7 +206,7 @@ Result<void> prepare_undo(Host& host, const Parameters& parameters) {
   if (older_bytes > 0) TRY(need_room(host, "/usr/lib", older_bytes));
   const auto manifest = TRY(runfile_manifest(host));
   if (!manifest || manifest->version != coming || !needs_runfile(host)) return {};
-  const CatalogueEntry entry = TRY(staged_entry(TRY(catalogue(host)), parameters));
+  const CatalogueEntry entry = TRY(staged_userspace(TRY(catalogue(host)), parameters));
   const std::string runfile = runfile_of(entry);
   if (sha256_of_file(host, runfile).value_or("") != entry.runfile_sha256)
     return fail(ErrorCode::invalid,

@@ -40,13 +40,13 @@ constexpr Parameter kParameters[] = {
      "true: packages may be purged although the distribution offers a version with which they could stay"},
 };
 
-/// Reason why packages need not be purged: the version that the distribution offers has a build.
-Result<std::string> upgrade_instead(const Host& host, const Machine& machine, const Choice& choice) {
-  if (choice.entry == nullptr || choice.keeps_packages || !machine.packages.can_stay()) return std::string();
-  const auto update = driver_update(host);  // without apt nothing is offered
-  if (!update || update->build.empty()) return std::string();
-  return fmt::format("the packages of {} can stay once they are upgraded to {}, for which {} is made",
-                     update->installed, update->offered, update->build);
+/// Version that the distribution offers, with a build for which the packages could stay; they cannot stay as they are.
+Result<DriverUpdate> upgrade_instead(const Host& host, const Machine& machine, const Choice& choice) {
+  if (choice.already_p2p || choice.keeps_packages || !machine.packages.can_stay() || is_image(host))
+    return DriverUpdate();
+  auto update = driver_update(host);
+  if (!update && update.error().code == ErrorCode::not_found) return DriverUpdate();  // there is no apt
+  return update;
 }
 
 Result<Finding> check(const Host& host, const Parameters& parameters) {
@@ -59,10 +59,13 @@ Result<Finding> check(const Host& host, const Parameters& parameters) {
   for (const Machine::Target& kernel : machine.kernels)
     finding.saw(kernel.running ? "/proc/sys/kernel/osrelease" : "/boot/vmlinuz-" + kernel.release, kernel.release);
   if (!machine.driver_version.empty()) finding.saw(kLoadedDriver, machine.driver_version);
-  const bool may_purge = parameters.value("purge", false);
-  if (const auto upgrade = TRY(may_purge ? Result<std::string>() : upgrade_instead(host, machine, choice));
-      !upgrade.empty())
-    finding.set(Verdict::fail, upgrade, "p2pctl apply driver-update");
+  DriverUpdate update;
+  if (!parameters.value("purge", false)) update = TRY(upgrade_instead(host, machine, choice));
+  if (!update.build.empty())
+    finding.set(Verdict::fail,
+                fmt::format("the packages of {} can stay once they are upgraded to {}, for which {} is made",
+                            update.installed, update.offered, update.build),
+                "Update with \"sudo p2pctl apply driver-update\"; \"p2pctl cancel\" ends a run that is open.");
   else if (choice.entry == nullptr && !choice.already_p2p)
     finding.set(machine.gpus.empty() ? Verdict::not_applicable : Verdict::fail, choice.summary, choice.next);
   else if (choice.questions.empty())

@@ -18,7 +18,7 @@ constexpr Parameter kParameters[] = {
 
 Result<Finding> check(const Host& host, const Parameters& parameters) {
   if (const auto finding = no_runfile_needed(parameters)) return *finding;
-  const CatalogueEntry entry = TRY(staged_entry(TRY(catalogue(host)), parameters));
+  const CatalogueEntry entry = TRY(staged_userspace(TRY(catalogue(host)), parameters));
   const std::string file = runfile_of(entry);
   const auto sum = sha256_of_file(host, file);
   if (!sum && sum.error().code != ErrorCode::not_found) return Failure(sum.error());

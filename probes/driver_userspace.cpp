@@ -37,7 +37,7 @@ Result<Finding> check_packages(const Host& host, const CatalogueEntry& entry) {
 
 Result<Finding> check(const Host& host, const Parameters& parameters) {
   if (const auto finding = no_entry_needed(parameters)) return *finding;
-  const CatalogueEntry entry = TRY(staged_entry(TRY(catalogue(host)), parameters));
+  const CatalogueEntry entry = TRY(staged_userspace(TRY(catalogue(host)), parameters));
   if (keeps_packages(parameters)) return check_packages(host, entry);
   const auto manifest = TRY(runfile_manifest(host));
   if (manifest && manifest->version != entry.base_version && !host.files().exists(kInstallerAtWork))

@@ -147,8 +147,9 @@ Result<std::string> architectures(const Host& host, const Catalogue& all, const 
 
 /// Text of the drop-in. `tree` is empty until the tree is made.
 std::string drop_in(const Pins& pins, const Catalogue& all, const std::string& gpus, const std::string& tree) {
-  const bool is_new = std::ranges::none_of(
-      all.entries, [&](const CatalogueEntry& entry) { return entry.base_version == pins.version; });
+  const bool is_new = std::ranges::none_of(all.entries, [&](const CatalogueEntry& entry) {
+    return entry.base_version == pins.version && entry.has_runfile();
+  });
   std::string text = fmt::format(
       "# Written by \"p2pctl catalogue add\". Edit what is known better: reports, GPUs (\"reported\"), module "
       "options.\n"
@@ -156,7 +157,7 @@ std::string drop_in(const Pins& pins, const Catalogue& all, const std::string& g
   if (is_new) {
     text += fmt::format("releases:\n  \"{}\":\n    commit: \"{}\"  # of NVIDIA's tag\n    known: single-source\n",
                         pins.version, pins.base_commit);
-    if (!pins.compat.empty()) text += fmt::format("    compat: [{}]\n", fmt::join(pins.compat, ", "));
+    text += fmt::format("    compat: [{}]\n", fmt::join(pins.compat, ", "));
     text += fmt::format(
         "    runfile:\n      path: {}\n      sha256: \"{}\"  # {}\n      bytes: {}\n      known: single-source\n",
         pins.runfile.path, pins.runfile.sha256,

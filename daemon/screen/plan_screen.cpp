@@ -171,18 +171,17 @@ Rows later_rows(const PlanPreview& all) {
 }
 
 std::string heading(const PlanPreview& all, const std::string& first) {
-  if (all.blocked) return "Then p2pctl apply will";
+  const std::string losses = losses_text(all),
+                    will = losses.empty() ? "will" : fmt::format("purges {}, and will", losses);
+  if (all.blocked) return "Then p2pctl apply " + will;
   std::string proof;
   if (all.outlook == Outlook::provable) proof = "p2pctl apply proves P2P; ";
   if (all.outlook == Outlook::ready && all.seen.goal() != nullptr) proof = "P2P is proven on this boot; ";
   if (all.outlook == Outlook::limited) proof = "P2P is proven for less than the plan wants; ";
   if (!all.changes) return proof.empty() ? "Nothing to do." : proof + "nothing to change.";
-  const std::string losses = losses_text(all);
-  if (all.outlook != Outlook::provable && !losses.empty())
-    return fmt::format("{}p2pctl apply purges {}, and will", proof, losses);
-  if (all.outlook != Outlook::provable) return proof + "p2pctl apply will";
+  if (all.outlook != Outlook::provable) return fmt::format("{}p2pctl apply {}", proof, will);
   if (topic_rows(all).empty()) return proof + "it changes nothing before.";
-  return proof + (first.empty() ? "only if that fails, it will" : "if that fails: you, then p2pd:");
+  return proof + (first.empty() ? "only if that fails, it " + will : "if that fails: you, then p2pd:");
 }
 
 Rows change_rows(const PlanPreview& all, const std::string& first) {

@@ -229,6 +229,9 @@ TEST_CASE("catalogue: a release has what its branch has, and its own first", "[c
   CHECK(entry_of(table, "test/main-on-9.9.8").compat == std::vector<std::string>{"rule"});
   CHECK(entry_of(table).cuda == "12.8");
   CHECK(entry_of(table).gcc_min == 11);
+  const Json other = {{"schema", "p2pd.catalogue/2"}, {"branches", table["branches"]}};
+  const auto apart = parse_catalogue({{"x.yaml", tables()}, {"mine.yaml", other}}).value().entries;
+  CHECK(std::ranges::find(apart, "test/main-on-9.9.8", &CatalogueEntry::id)->cuda.empty());  // another file's
   table["branches"]["9"]["compat"] = {"none"};
   CHECK(mistake(table) == "x.yaml: branch 9: there is no compat rule none");
   CHECK(mistake(changed("/branches", {{"9.9", Json::object()}})) == "x.yaml: branch 9.9: not a branch of the driver");
@@ -242,6 +245,10 @@ TEST_CASE("catalogue: a defect counts from the release on that has it", "[catalo
 }
 
 TEST_CASE("catalogue: a release without a runfile is for packages that stay", "[catalogue]") {
+  const Json drop_in = drop_in_of("releases", "9.9.9", tables()["releases"]["9.9.9"]);
+  const auto more =
+      parse_catalogue({{"x.yaml", without(kRelease + "runfile")}, {"mine.yaml", drop_in}}).value().entries;
+  CHECK(std::ranges::find(more, "test/main", &CatalogueEntry::id)->runfile_sha256.back() == '9');  // a drop-in has it
   const CatalogueEntry entry = entry_of(without(kRelease + "runfile"));
   CHECK_FALSE(entry.has_runfile());
   CHECK(entry.usable());
@@ -261,8 +268,11 @@ TEST_CASE("catalogue: a graft that no file lists takes all but the pins from the
   CHECK((graft->base_commit.empty() && graft->tree.empty() && !graft->has_runfile()));
   CHECK(graft->lacks == "the commit of its release");
   CHECK(unlisted_graft(all, "test/main-on-9.9.8.1") == std::nullopt);  // no version of a driver
-  CHECK(unlisted_graft(all, "test/main-on-9.9.1")->compat == std::vector<std::string>{"rule"});
-  for (const char* other : {"test/main", "test/main-on-10.1", "none/main-on-9.10", "test/main-on-x", "-on-9.10", ""})
+  CHECK(unlisted_graft(all, "test/main-on-9.9.8")->base_commit.back() ==
+        '8');  // pinned for another patch, or another graft
+  CHECK(unlisted_graft(all, "test/main-on-9.9.8")->compat.empty());
+  for (const char* other : {"test/main-on-9.9.9", "test/main-on-9.9.8-on-9.10", "test/main", "test/main-on-10.1",
+                            "none/main-on-9.10", "test/main-on-x", "-on-9.10", ""})
     CHECK_FALSE(unlisted_graft(all, other));
 }
 

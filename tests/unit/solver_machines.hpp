@@ -95,7 +95,7 @@ inline Machine machine_of(const std::vector<Card>& cards, const std::vector<Boot
     machine.kernels.push_back(kernel);
   }
   machine.distribution = {distribution, "12", std::string(distribution) == "debian"};
-  machine.driver_version = driver;
+  machine.driver_version = machine.installed = driver;
   return machine;
 }
 

@@ -129,15 +129,15 @@ TEST_CASE("solver: of two that fit the better is taken, which need not be the ne
   }
   SECTION("it does not lower the driver") {
     newer.architectures["Ada"] = "unknown";
-    machine.driver_version = "575.1";
+    machine.installed = "575.1";
     CHECK(chosen() == "580.1");
     for (const char* newest : {"580.9", "585.1"}) {
-      machine.driver_version = newest;
+      machine.installed = newest;
       const Choice none = choose_driver(all, machine);
       CHECK(none.cause == "older");
-      CHECK(none.next == "Remove that driver to have fork/580.1 chosen.");
+      CHECK(none.next == "Remove that driver and restart to have fork/570.1 chosen. p2pd installs no older driver.");
     }
-    machine.driver_version = "565.1";
+    machine.installed = "565.1";
     CHECK(chosen() == "570.1");
   }
   SECTION("somebody reported it, or its patch on another release") {
@@ -188,7 +188,7 @@ TEST_CASE("solver: what the chosen build costs is told", "[solver]") {
   all.entries[3].made_for = "570.1";
   CHECK(told("P2P between Ada cards was reported with this patch on 570.1, not yet on 570.86.16"));
   all.entries[3].architectures["Ada"] = kReported;
-  machine.driver_version = "570.86.16";
+  machine.driver_version = machine.installed = "570.86.16";
   CHECK(choose_driver(all, machine).notes.size() == 1);  // the defect
 }
 
@@ -295,6 +295,9 @@ TEST_CASE("solver: packages stay with a build of their version that needs no run
   CHECK(kept.entry->id == graft.id);
   CHECK(kept.keeps_packages);
   CHECK(kept.possible.empty());
+  machine.packages.why_not = "the firmware is not installed";
+  const Choice bare = choose_driver(some, machine);
+  CHECK(row(bare, graft.id).reason == "the installed packages cannot stay: the firmware is not installed");
 }
 
 TEST_CASE("solver: a build for the installed packages that no file lists is for a person to allow") {
@@ -307,9 +310,9 @@ TEST_CASE("solver: a build for the installed packages that no file lists is for 
   CHECK(choice.possible.front().id == "fork/565.57.01-on-565.60");
   CHECK_FALSE(choice.possible.front().usable());
   CHECK(std::ranges::count(choice.notes,
-                           "the driver's packages cannot stay: nothing pins fork/565.57.01-on-565.60, which may fit "
-                           "565.60: \"p2pctl catalogue allow fork/565.57.01-on-565.60\" shows it, and asks") == 1);
-  machine.packages.version = machine.driver_version = "570.200";
+                           "the driver's packages cannot stay: no build of 565.60 is listed; \"p2pctl catalogue allow "
+                           "fork/565.57.01-on-565.60\" shows one that may fit, and asks") == 1);
+  machine.packages.version = machine.installed = "570.200";
   const Choice none = choose_driver(all(), machine);
   CHECK(none.cause == "older");
   CHECK(none.next.ends_with("\"p2pctl catalogue allow fork/570.86.16-on-570.200\" shows what is known, and asks."));

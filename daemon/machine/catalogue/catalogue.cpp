@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <tuple>
 
 #include "base/json_fields.hpp"
 #include "base/sha256.hpp"
@@ -231,8 +232,9 @@ struct Row {
 
 struct Table {
   const char* key;
-  const char* what;               ///< name of a row in errors
-  std::vector<const char*> pins;  ///< keys on which all rows of one name must agree, as JSON pointers
+  const char* what;                    ///< name of a row in errors
+  std::vector<const char*> pins;       ///< keys on which all rows of one name must agree, as JSON pointers
+  const char* completed_by = nullptr;  ///< key that a later file may add to a row of an earlier one
   std::map<std::string, Row> rows = {};
 };
 
@@ -243,7 +245,7 @@ struct Tables {
   Table rules{"compat_rules", "compat rule", {"/header", "/pattern", "/include", "/gone"}};
   Table defects{"defects", "defect", {}};
   Table branches{"branches", "branch", {}};
-  Table releases{"releases", "release", {"/commit", "/runfile/sha256"}};
+  Table releases{"releases", "release", {"/commit", "/runfile/sha256"}, "runfile"};
   Table patches{"patches", "patch", {"/commit", "/sha256", "/base", "/tree", "/grafts"}};
   Table allowed{"allowed", "allowed", {"/base_commit", "/commit", "/runfile_sha256"}};
   std::vector<std::string> notes;
@@ -266,7 +268,9 @@ Result<void> add_rows(const Json& rows, const std::string& source, Table& into, 
   for (const auto& [name, value] : rows.items()) {
     if (!value.is_object()) return fail(ErrorCode::invalid, fmt::format("{} {}: not an object", into.what, name));
     const auto [there, is_new] = into.rows.try_emplace(name, Row{value, source});
-    const Row& first = there->second;
+    Row& first = there->second;
+    if (into.completed_by != nullptr && !first.value.contains(into.completed_by) && value.contains(into.completed_by))
+      first.value[into.completed_by] = value[into.completed_by];
     if (is_new || first.value == value) continue;
     for (const char* pin : into.pins)
       if (!agree(at(first.value, pin), at(value, pin)))
@@ -320,11 +324,12 @@ void allow(CatalogueEntry& entry, const Allowance& given) {
   entry.runfile_sha256 = given.runfile_sha256;
 }
 
-/// A release, with what its branch has for all of them.
-Json release_row(const Tables& tables, const std::string& version, const Json& row) {
+/// A release, with what its branch in the same file has for all of them.
+Json release_row(const Tables& tables, const std::string& version, const Row& row) {
   const auto branch = tables.branches.rows.find(version.substr(0, version.find('.')));
-  Json merged = branch == tables.branches.rows.end() ? Json::object() : branch->second.value;
-  merged.update(row);
+  if (branch == tables.branches.rows.end() || branch->second.source != row.source) return row.value;
+  Json merged = branch->second.value;
+  merged.update(row.value);
   return merged;
 }
 
@@ -348,7 +353,7 @@ Result<void> add_entries(const std::string& id, const Row& row, const Tables& ta
     CatalogueEntry entry = patch.entry;
     entry.made_for_commit = made_for->second.value.value("commit", "");
     entry.tree = tree;
-    TRY(parse_release(version, release_row(tables, version, release->second.value), entry));
+    TRY(parse_release(version, release_row(tables, version, release->second), entry));
     std::erase_if(entry.defects, [&](const Defect& defect) { return *parse_version(version) < defect.from; });
     if (entry.is_graft()) make_graft(entry, id);
     if (const auto allowed = tables.allowed.rows.find(entry.id); allowed != tables.allowed.rows.end())
@@ -393,7 +398,7 @@ Result<Catalogue> built(const Tables& tables, const std::string& shipped) {
     TRY_IN(where(row, tables.branches, name), check_branch(name, row.value, all.compat_rules));
   for (const auto& [version, row] : tables.releases.rows)
     TRY_IN(where(row, tables.releases, version),
-           check_release(version, release_row(tables, version, row.value), all.compat_rules));
+           check_release(version, release_row(tables, version, row), all.compat_rules));
   for (const auto& [id, row] : tables.allowed.rows) TRY_IN(where(row, tables.allowed, id), parse_allowance(row.value));
   std::vector<Defect> defects;
   for (const auto& [name, row] : tables.defects.rows)
@@ -435,25 +440,29 @@ std::optional<CatalogueEntry> unlisted_graft(const Catalogue& catalogue, std::st
   constexpr std::string_view kOn = "-on-";
   const std::size_t on = id.rfind(kOn);
   if (on == std::string_view::npos || !is_driver_release(id.substr(on + kOn.size()))) return std::nullopt;
-  const std::string patch(id.substr(0, on)), version(id.substr(on + kOn.size()));
+  const std::string version(id.substr(on + kOn.size()));
   const Version wanted = *parse_version(version);
-  const CatalogueEntry* nearest = nullptr;  // what it needs of a kernel is that of the newest one before it
+  const auto patch = std::ranges::find(catalogue.entries, id.substr(0, on), &CatalogueEntry::id);
+  if (patch == catalogue.entries.end() || patch->is_graft() || patch->made_for == version ||
+      parse_version(patch->made_for)->front() != wanted.front())
+    return std::nullopt;
+  const CatalogueEntry* nearest = &*patch;  // that release, or the newest of its branch before it, or the newest
   const auto nearness = [&](const CatalogueEntry& entry) {
     const Version listed = *parse_version(entry.base_version);
-    return std::pair(listed < wanted, listed);
+    return std::tuple(listed == wanted, listed < wanted, listed);
   };
   for (const CatalogueEntry& entry : catalogue.entries)
-    if ((entry.id == patch || entry.id.starts_with(fmt::format("{}{}", patch, kOn))) && entry.base_version != version &&
-        parse_version(entry.base_version)->front() == wanted.front() &&
-        (nearest == nullptr || nearness(entry) > nearness(*nearest)))
+    if (parse_version(entry.base_version)->front() == wanted.front() && nearness(entry) > nearness(*nearest))
       nearest = &entry;
-  if (nearest == nullptr) return std::nullopt;
-  CatalogueEntry graft = *nearest;
+  CatalogueEntry graft = *patch;
+  std::tie(graft.cuda, graft.kernel_min, graft.gcc_min, graft.gcc_below, graft.compat) =
+      std::tie(nearest->cuda, nearest->kernel_min, nearest->gcc_min, nearest->gcc_below, nearest->compat);
   graft.base_version = version;
-  for (std::string* pin : {&graft.base_commit, &graft.tree, &graft.runfile_path, &graft.runfile_sha256}) pin->clear();
-  graft.base_known = Known::single_source;
+  graft.base_commit = nearest->base_version == version ? nearest->base_commit : "";
+  for (std::string* pin : {&graft.tree, &graft.runfile_path, &graft.runfile_sha256}) pin->clear();
+  graft.base_known = Known::single_source;  // a person decides
   graft.allowed = false;
-  make_graft(graft, patch);
+  make_graft(graft, patch->id);
   graft.lacks = lacking(graft);
   return graft;
 }

@@ -195,14 +195,27 @@ Result<std::string> check_tree(const Host& host, const CatalogueEntry& entry, co
   return fail(ErrorCode::invalid, fmt::format("{} holds tree {}, and {} was staged there", directory, found, tree));
 }
 
+/// Writes why the patch does not apply where the log of a failed build would be, which undo leaves: the next choice
+/// leaves the entry out. Removes that if `refusal` is empty.
+Result<void> keep_refusal(Host& host, const CatalogueEntry& entry, const std::string& refusal) {
+  const std::string log = build_log_of(build_name(entry, kNoSource));
+  if (refusal.empty()) return host.files().exists(log) ? host.remove_tree(log) : Result<void>();
+  if (!host.files().exists(kLogs)) TRY(host.will_change(kLogs));
+  TRY(host.create(log, fmt::format("{}{}\n", kBuildLogHead, refusal)));
+  return {};
+}
+
 Result<void> lay_down(Host& host, const Catalogue& all, const CatalogueEntry& entry, const std::string& scratch,
                       const std::vector<std::string>& mirrors) {
   GitStore store = TRY(GitStore::make(host, scratch));
-  const PatchedSource made = TRY(make_patched_source(host, store, all, entry, mirrors));
+  std::string refusal;
+  const auto made = make_patched_source(host, store, all, entry, mirrors, &refusal);
+  TRY(keep_refusal(host, entry, refusal));
+  if (!made) return Failure(made.error());
   TRY(host.make_directory(scratch + "/tree"));
   TRY(store.check_out(scratch + "/tree"));
-  TRY(host.create(scratch + "/record", record_of(entry, made)));
-  TRY(host.create(scratch + "/patch", made.patch));
+  TRY(host.create(scratch + "/record", record_of(entry, *made)));
+  TRY(host.create(scratch + "/patch", made->patch));
   return give_names(host, entry, scratch);
 }
 
@@ -224,7 +237,8 @@ Result<void> take_source(Host& host, const CatalogueEntry& entry, const std::str
 }  // namespace
 
 Result<PatchedSource> make_patched_source(Host& host, GitStore& store, const Catalogue& all,
-                                          const CatalogueEntry& entry, const std::vector<std::string>& mirrors) {
+                                          const CatalogueEntry& entry, const std::vector<std::string>& mirrors,
+                                          std::string* refusal) {
   PatchedSource source;
   source.commit = entry.commit;
   source.base_commit = TRY(fetch_release(host, store, all, entry.base_version, entry.base_commit, mirrors));
@@ -235,8 +249,9 @@ Result<PatchedSource> make_patched_source(Host& host, GitStore& store, const Cat
     TRY(take_commit(host, store, entry, mirrors, source));
   else
     source.patch = TRY(fetch_patch(host, entry));
-  source.tree = TRY_IN(fmt::format("the patch of {} on NVIDIA's {}", entry.id, entry.base_version),
-                       store.apply(source.base_commit, source.patch));
+  const auto applied = store.apply(source.base_commit, source.patch);
+  if (refusal != nullptr && !applied && applied.error().code == ErrorCode::invalid) *refusal = applied.error().message;
+  source.tree = TRY_IN(fmt::format("the patch of {} on NVIDIA's {}", entry.id, entry.base_version), applied);
   // git's form of the patch counts, and is shown: a patch file can say the same in more ways than one
   const std::vector<GitChange> changes = TRY(store.changes(source.base_commit, source.tree));
   if (changes.empty())

@@ -27,9 +27,10 @@ struct PatchedSource {
 /// The release and the patch are the pinned ones; if the release is not pinned, the patch must descend from NVIDIA's
 /// tag. Only C files below kernel-open/ and src/ may change: any other file there runs while it is built. `mirrors`
 /// (file, http, https) are tried first. An Error names the difference: invalid, it is not what was pinned; not_found,
-/// no place has it.
+/// no place has it. `refusal` receives it if the patch does not apply to the release.
 Result<PatchedSource> make_patched_source(Host& host, GitStore& store, const Catalogue& all,
-                                          const CatalogueEntry& entry, const std::vector<std::string>& mirrors);
+                                          const CatalogueEntry& entry, const std::vector<std::string>& mirrors,
+                                          std::string* refusal = nullptr);
 
 /// Commit that NVIDIA's tag of `version` names now; mirrors are tried first.
 Result<std::string> release_commit(Host& host, GitStore& store, const Catalogue& all, const std::string& version,
@@ -46,7 +47,7 @@ std::string source_patch_of(const CatalogueEntry& entry);
 std::string mirrored_source(const CatalogueEntry& entry);
 
 /// Writes the source of `entry` to source_of(), record and patch beside it; all of them, or none. Takes them from
-/// `mirror` if it has that tree, else makes them.
+/// `mirror` if it has that tree, else makes them. Why a patch does not apply is kept as the log of a failed build.
 Result<void> stage_source(Host& host, const Catalogue& all, const CatalogueEntry& entry,
                           const std::vector<std::string>& mirrors, const MirrorPlace& mirror = {});
 

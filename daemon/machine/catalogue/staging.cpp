@@ -60,11 +60,15 @@ Result<CatalogueEntry> staged_entry(const Catalogue& all, const Parameters& para
                             found->lacks.empty() ? "its hashes are confirmed by one source only"
                                                  : found->lacks + " is not known"),
                 fmt::format("\"p2pctl catalogue allow {}\" shows what is known of it, and asks.", id));
-  if (parameters.value("userspace", "") == kRunfile && !found->has_runfile())
-    return fail(ErrorCode::invalid,
-                fmt::format("{} is for installed packages of {}: no runfile is pinned for it", id, found->base_version),
-                "Say \"userspace: keep\" in the plan, or take an entry with a runfile.");
   return *found;
+}
+
+Result<CatalogueEntry> staged_userspace(const Catalogue& all, const Parameters& parameters) {
+  CatalogueEntry entry = TRY(staged_entry(all, parameters));
+  if (entry.has_runfile() || keeps_packages(parameters)) return entry;
+  return fail(ErrorCode::invalid,
+              fmt::format("{} is for installed packages of {}: it has no runfile", entry.id, entry.base_version),
+              "Say \"userspace: keep\" in the plan, or take an entry with a runfile.");
 }
 
 std::string runfile_of(const CatalogueEntry& entry) {

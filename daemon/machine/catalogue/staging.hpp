@@ -53,6 +53,8 @@ std::optional<Finding> no_runfile_needed(const Parameters& parameters);
 
 /// Entry of `all` that parameter `entry` names; an Error if it may not be used yet.
 Result<CatalogueEntry> staged_entry(const Catalogue& all, const Parameters& parameters);
+/// The same, if it has what parameter `userspace` says: a runfile, unless packages stay.
+Result<CatalogueEntry> staged_userspace(const Catalogue& all, const Parameters& parameters);
 
 /// "/var/cache/p2pd/runfiles/NVIDIA-Linux-x86_64-570.86.16.run"
 std::string runfile_of(const CatalogueEntry& entry);

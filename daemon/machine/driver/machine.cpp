@@ -87,6 +87,17 @@ bool has_nvlink(const Host& host, const std::vector<Machine::Gpu>& gpus) {
   return std::ranges::any_of(pairs, [](const nlohmann::json& pair) { return field_of(pair, "nvlink") == "OK"; });
 }
 
+std::string newest_installed(const Host& host, const Machine& machine) {
+  std::set<std::string> versions = {machine.driver_version};
+  if (const auto install = installed_driver(host); install && machine.packages.version.empty()) {
+    versions = install->package_versions();
+    versions.insert({machine.driver_version, install->runfile.version});
+  }
+  versions.insert(machine.packages.version);
+  const auto order = [](const std::string& version) { return parse_version(version).value_or(Version()); };
+  return std::ranges::max(versions, {}, order);
+}
+
 }  // namespace
 
 Result<Machine> machine_of(const Host& host, const Catalogue& all) {
@@ -101,6 +112,7 @@ Result<Machine> machine_of(const Host& host, const Catalogue& all) {
   machine.nvlink = has_nvlink(host, machine.gpus);
   machine.driver_version = host.line(kLoadedDriver).value_or("");
   if (const auto packages = packaged_userspace(host)) machine.packages = *packages;  // dpkg is absent: no packages
+  machine.installed = newest_installed(host, machine);
   const std::vector<std::string> held_back = kernels_held_back(host);
   for (BuildTarget& kernel : TRY(build_targets(host))) {
     Machine::Target bootable{std::move(kernel), {}};

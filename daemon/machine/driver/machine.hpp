@@ -39,6 +39,7 @@ struct Machine {
   Distribution distribution;
   std::string driver_version;  ///< version of the loaded nvidia module; empty: none
   PackagedUserspace packages;  ///< driver of the installed packages
+  std::string installed;       ///< newest version of packages, runfile and loaded module; empty: none
   std::map<std::string, std::string>
       failed_builds;  ///< compiler's first error of each build that failed here, by build_name()
 };

@@ -109,11 +109,6 @@ std::string not_usable(const CatalogueEntry& entry) {
   return entry.lacks.empty() ? "its hashes are confirmed by one source only" : entry.lacks + " is not known";
 }
 
-/// Version of the driver that is there: that of its packages, or the loaded one; empty: none.
-const std::string& installed_version(const Machine& machine) {
-  return machine.packages.version.empty() ? machine.driver_version : machine.packages.version;
-}
-
 /// Judges an entry as if it could be used.
 EntryVerdict judge_usable(const Catalogue& catalogue, const CatalogueEntry& entry, const Machine& machine) {
   EntryVerdict verdict{.entry = &entry, .fit = Fit::fits, .reason = "it fits every GPU and every bootable kernel"};
@@ -126,7 +121,9 @@ EntryVerdict judge_usable(const Catalogue& catalogue, const CatalogueEntry& entr
   if (!entry.has_runfile() && !keeps_packages(entry, machine))
     return object(
         {Fit::rejected, "packages",
-         fmt::format("it is for machines with packages of {}: its runfile is not pinned", entry.base_version)});
+         entry.base_version == machine.packages.version
+             ? "the installed packages cannot stay: " + machine.packages.why_not
+             : fmt::format("it is for machines with packages of {}: no runfile is listed", entry.base_version)});
   for (const std::string& generation : generations(machine))
     if (!entry.architectures.contains(generation))
       return object(
@@ -136,9 +133,8 @@ EntryVerdict judge_usable(const Catalogue& catalogue, const CatalogueEntry& entr
   if (entry.dynamic_bar1 && std::ranges::none_of(machine.gpus, converted))
     return object({Fit::rejected, "dynamic-bar1",
                    "it is for cards that were converted to more memory than their BAR1 can cover"});
-  if (const std::string& installed = installed_version(machine);
-      version_of(entry) < parse_version(installed).value_or(Version()))
-    return object({Fit::rejected, "older", fmt::format("it is older than the installed {}", installed)});
+  if (version_of(entry) < parse_version(machine.installed).value_or(Version()))
+    return object({Fit::rejected, "older", fmt::format("it is older than the installed {}", machine.installed)});
   std::string running;  // set if the running kernel is not rejected
   for (const Machine::Target& kernel : machine.kernels) {
     auto found = objection(catalogue, entry, machine, kernel);
@@ -293,10 +289,9 @@ void settle_without_entry(Choice& choice, const Machine& machine) {
     gate = {nearest->cause, fmt::format("no driver of the catalogue gives P2P between {} cards", cards),
             "No kernel or setting changes that."};
   else if (nearest != nullptr && nearest->cause == "older")
-    gate = {
-        nearest->cause,
-        fmt::format("no build is as new as the installed driver {}, and p2pd lowers none", installed_version(machine)),
-        fmt::format("Remove that driver to have {} chosen.", nearest->entry->id)};
+    gate = {nearest->cause,
+            fmt::format("every build that could fit is older than the installed driver {}", machine.installed),
+            "p2pd installs no older driver."};
   else if (nearest != nullptr)
     gate = {nearest->cause, fmt::format("no driver fits; {} comes nearest: {}", nearest->entry->id, nearest->reason),
             "Boot a kernel that it fits, and remove those that it does not."};
@@ -387,12 +382,15 @@ std::string why_packages_go(const Choice& choice, const Machine& machine) {
   const CatalogueEntry* build = nullptr;  // fitting build of their version
   for (const EntryVerdict& verdict : choice.table)
     if (verdict.entry->base_version == packages.version && verdict.fit <= Fit::open) build = verdict.entry;
-  if (packages.version.empty() || (build != nullptr && !packages.why_not.empty())) return packages.why_not;
+  if (packages.version.empty() || !packages.why_not.empty()) return packages.why_not;
   if (build == nullptr && choice.possible.empty())
     return fmt::format("no build of {} may be used and fits", packages.version);
   if (build == nullptr)
-    return fmt::format("nothing pins {0}, which may fit {1}: \"p2pctl catalogue allow {0}\" shows it, and asks",
-                       choice.possible.front().id, packages.version);
+    return fmt::format("no build of {} is listed; \"p2pctl catalogue allow {}\" shows one that may fit, and asks",
+                       packages.version, choice.possible.front().id);
+  if (machine.nvlink && build->nvlink == "lost")
+    return fmt::format("with {}, the build of their version, bridged GPUs lose their NVLink", build->id);
+  if (choice.entry->of_this_machine) return fmt::format("{} was added on this machine", choice.entry->id);
   return fmt::format("{}, the build of their version, has known defects that {} has not", build->id, choice.entry->id);
 }
 
@@ -508,11 +506,20 @@ void name_build_for_fewer(Choice& choice, const Catalogue& catalogue, Machine ma
   }
 }
 
+/// Names the build that would be chosen without the installed driver.
+void name_build_after_removal(Choice& choice, const Catalogue& catalogue, Machine machine) {
+  for (std::string* version : {&machine.installed, &machine.driver_version, &machine.packages.version})
+    version->clear();
+  if (const Choice then = choose_for_all(catalogue, machine); then.entry != nullptr)
+    choice.next = fmt::format("Remove that driver and restart to have {} chosen. {}", then.entry->id, choice.next);
+}
+
 }  // namespace
 
 Choice choose_driver(const Catalogue& catalogue, const Machine& machine) {
   Choice choice = choose_for_all(catalogue, machine);
   if (machine.divided && choice.entry == nullptr) name_build_for_fewer(choice, catalogue, machine);
+  if (choice.cause == "older") name_build_after_removal(choice, catalogue, machine);
   Machine less = machine;
   std::erase_if(less.kernels, [](const Machine::Target& kernel) { return kernel.held_back; });
   const bool settled = choice.already_p2p || (choice.entry != nullptr && choice.questions.empty());

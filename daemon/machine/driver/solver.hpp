@@ -15,7 +15,7 @@ struct EntryVerdict {
   enum class Fit { fits, untried, open, rejected, candidate };
   const CatalogueEntry* entry = nullptr;  ///< of the catalogue that was given
   Fit fit = Fit::rejected;
-  /// Cause of a rejection: "packages", "older", "architecture", "kernel", "compiler", "headers"; else empty.
+  /// Cause of a rejection: "packages", "architecture", "dynamic-bar1", "older", "kernel", "compiler", "headers".
   std::string cause = {};
   std::string reason = {};       ///< one sentence: the reason, and what would change it
   bool running_only = false;     ///< fits the running kernel, not every bootable one

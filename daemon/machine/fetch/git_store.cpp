@@ -291,7 +291,7 @@ Result<std::string> GitStore::apply(const std::string& commit, const std::string
     if (const auto applied = host_->run(command); !applied)
       return applied.error().code != ErrorCode::command
                  ? Failure(applied.error())
-                 : fail(ErrorCode::command, applied.error().message,
+                 : fail(ErrorCode::invalid, applied.error().message,
                         "Use a patch that was made for this release, or a later one of its branch.");
   }
   return trimmed(TRY(ask(git({"write-tree"}))));

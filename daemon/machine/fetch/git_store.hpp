@@ -60,7 +60,7 @@ class GitStore {
                             const std::vector<std::string>& paths) const;
   /// Files of a patch with their lines, in the format of git-apply(1) --stat; the last line counts them.
   Result<std::string> stat(const std::string& patch) const;
-  /// Id of the tree of `commit` with `patch`. Error(command): it does not apply cleanly.
+  /// Id of the tree of `commit` with `patch`; invalid if it does not apply cleanly.
   Result<std::string> apply(const std::string& commit, const std::string& patch);
   /// Writes the result of the last apply() to `directory`, byte for byte.
   Result<void> check_out(const std::string& directory);
