@@ -354,7 +354,7 @@ Result<void> add_entries(const std::string& id, const Row& row, const Tables& ta
     entry.made_for_commit = made_for->second.value.value("commit", "");
     entry.tree = tree;
     TRY(parse_release(version, release_row(tables, version, release->second), entry));
-    std::erase_if(entry.defects, [&](const Defect& defect) { return *parse_version(version) < defect.from; });
+    std::erase_if(entry.defects, [of = *parse_version(version)](const Defect& defect) { return of < defect.from; });
     if (entry.is_graft()) make_graft(entry, id);
     if (const auto allowed = tables.allowed.rows.find(entry.id); allowed != tables.allowed.rows.end())
       allow(entry, TRY(parse_allowance(allowed->second.value)));
