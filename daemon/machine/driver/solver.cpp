@@ -366,7 +366,7 @@ std::vector<CatalogueEntry> possible_grafts(const Catalogue& catalogue, const Ma
     if (entry.is_graft() || entry.dynamic_bar1) continue;
     auto graft = unlisted_graft(catalogue, fmt::format("{}-on-{}", entry.id, machine.packages.version));
     const auto listed = [&](const CatalogueEntry& other) { return other.id == graft->id; };
-    if (graft && entry.base_version != machine.packages.version && std::ranges::none_of(catalogue.entries, listed) &&
+    if (graft && std::ranges::none_of(catalogue.entries, listed) &&
         judge_usable(catalogue, *graft, machine).fit <= Fit::untried)
       found.push_back(*std::move(graft));
   }
