@@ -8,6 +8,7 @@ import copy
 import json
 import os
 import pathlib
+import runpy
 import subprocess
 import tempfile
 import unittest
@@ -114,6 +115,11 @@ class Catalogue(unittest.TestCase):
         used = {version for patch in self.patches.values() for version in (patch["base"], *patch.get("grafts", {}))}
         self.assertEqual(used, set(self.releases))
         self.assertNotIn("allowed", self.catalogue, "a machine's own")
+
+    def test_driver_world_has_versions_of_its_own(self):
+        world = runpy.run_path(str(CONFIG.parent / "tests/sim/driver_world/make"))
+        for version in (*world["VERSIONS"], *world["DISTRIBUTED"], *world["NEW"]):
+            self.assertNotIn(version, self.releases, "no drop-in may contradict it")
 
     def test_compat_headers_are_there_and_used(self):
         here = {str(file.relative_to(CONFIG / "compat")) for file in (CONFIG / "compat").rglob("*.h")}

@@ -23,7 +23,7 @@ from tree import MACHINES, compared, write  # noqa: E402
 SOURCES = HERE.parents[1] / "actions"
 OF_ENTRY = {"entry": ENTRY}
 KEPT = {"entry": "driver-world/570.123.11-p2p", "userspace": "keep"}  # build of the installed packages' version; the packages stay
-OFFERED = {"entry": "driver-world/570.133.20-p2p"}  # build of the newer version in the archive
+OFFERED = {"entry": "driver-world/570.133.11-p2p"}  # build of the newer version in the archive
 
 
 def put_cards(tree):

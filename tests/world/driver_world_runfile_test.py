@@ -15,7 +15,7 @@ WORLD = pathlib.Path(__file__).resolve().parents[1] / "sim/driver_world"
 sys.path.insert(0, str(WORLD))
 from maker import debian, runfile  # noqa: E402
 
-VERSIONS = ["570.86.15", "570.148.08"]
+VERSIONS = ["570.86.11", "570.148.11"]
 USERSPACE = ["--silent", "--no-kernel-modules", "--no-kernel-module-source"]
 LIB = "usr/lib/x86_64-linux-gnu"
 
@@ -70,8 +70,8 @@ class Header(Case):
     def test_extract_only(self):
         done = self.install("-x")
         self.assertEqual(done.returncode, 0, done.stdout)
-        folder = self.root / "NVIDIA-Linux-x86_64-570.86.15"
-        for name in (".manifest", "nvidia-installer", "libcuda.so.570.86.15", "kernel-open/Kbuild", "kernel-open/nvidia/nv-kernel.o_binary"):
+        folder = self.root / "NVIDIA-Linux-x86_64-570.86.11"
+        for name in (".manifest", "nvidia-installer", "libcuda.so.570.86.11", "kernel-open/Kbuild", "kernel-open/nvidia/nv-kernel.o_binary"):
             self.assertTrue((folder / name).is_file(), name)
         self.assertEqual(self.install("--extract-only").returncode, 1, "over what is there")
         self.assertEqual(self.install("-x", "--target", "elsewhere").returncode, 0)
@@ -88,7 +88,7 @@ class Header(Case):
 
     def test_check_and_info(self):
         self.assertEqual(self.install("--check").returncode, 0)
-        self.assertIn("570.86.15", self.install("--info").stdout)
+        self.assertIn("570.86.11", self.install("--info").stdout)
 
 
 class Options(Case):
@@ -166,24 +166,24 @@ class Lifecycle(Case):
         before = self.tree()
         self.assertEqual(self.install(*USERSPACE).returncode, 0)
         manifest = (self.root / "var/lib/nvidia/log").read_text()
-        self.assertTrue(manifest.startswith("570.86.15\nNVIDIA Accelerated Graphics Driver for Linux-x86_64\n1: /"))
-        self.assertIn("0: /usr/lib/x86_64-linux-gnu/libcuda.so.1\nlibcuda.so.570.86.15\n", manifest)
+        self.assertTrue(manifest.startswith("570.86.11\nNVIDIA Accelerated Graphics Driver for Linux-x86_64\n1: /"))
+        self.assertIn("0: /usr/lib/x86_64-linux-gnu/libcuda.so.1\nlibcuda.so.570.86.11\n", manifest)
         self.assertEqual((self.root / "var/lib/nvidia/log").stat().st_mode & 0o777, 0o600)
         self.assertEqual(os.readlink(self.root / LIB / "libcuda.so"), "libcuda.so.1")
         header = subprocess.run(["readelf", "-d", self.root / LIB / "libcuda.so.1"], stdout=subprocess.PIPE, text=True, check=True).stdout
         self.assertIn("soname: [libcuda.so.1]", header)
-        self.assertIn("version: 570.86.15", self.install("--driver-info").stdout)
+        self.assertIn("version: 570.86.11", self.install("--driver-info").stdout)
         self.assertEqual(self.uninstall().returncode, 0)
         after = self.tree()
         after.pop("var/lib", None)
         self.assertEqual(before, after)
 
     def test_what_was_there_comes_back(self):
-        self.put(f"{LIB}/libcuda.so.570.86.15", "somebody's\n")
+        self.put(f"{LIB}/libcuda.so.570.86.11", "somebody's\n")
         (self.root / LIB / "libcuda.so.1").symlink_to("libcuda.so.470")
         self.assertEqual(self.install(*USERSPACE).returncode, 0)
         self.assertEqual(self.uninstall().returncode, 0)
-        self.assertEqual((self.root / LIB / "libcuda.so.570.86.15").read_text(), "somebody's\n")
+        self.assertEqual((self.root / LIB / "libcuda.so.570.86.11").read_text(), "somebody's\n")
         self.assertEqual(os.readlink(self.root / LIB / "libcuda.so.1"), "libcuda.so.470")
 
     def test_changed_files_stay(self):
@@ -198,21 +198,21 @@ class Lifecycle(Case):
 
     def test_the_older_goes_before_the_new_one_comes(self):
         self.install(*USERSPACE)
-        self.put("usr/src/nvidia-570.148.08", "a file where a folder has to be")
+        self.put("usr/src/nvidia-570.148.11", "a file where a folder has to be")
         done = self.install("--silent", "--no-kernel-modules", which=1)
         self.assertEqual(done.returncode, 1)
         self.assertIn("Installation has failed.", done.stdout)
         self.assertTrue((self.root / "var/log/nvidia-uninstall.log").is_file())
-        self.assertFalse(self.has(f"{LIB}/libcuda.so.570.86.15"))
-        (self.root / "usr/src/nvidia-570.148.08").unlink()
+        self.assertFalse(self.has(f"{LIB}/libcuda.so.570.86.11"))
+        (self.root / "usr/src/nvidia-570.148.11").unlink()
         self.assertEqual(self.install(*USERSPACE, which=1).returncode, 0)
-        self.assertEqual(os.readlink(self.root / LIB / "libcuda.so.1"), "libcuda.so.570.148.08")
+        self.assertEqual(os.readlink(self.root / LIB / "libcuda.so.1"), "libcuda.so.570.148.11")
 
     def test_source_is_left_out_only_when_told(self):
         self.install("--silent", "--no-kernel-modules")
-        self.assertTrue(self.has("usr/src/nvidia-570.86.15/Kbuild"))
+        self.assertTrue(self.has("usr/src/nvidia-570.86.11/Kbuild"))
         self.uninstall()
-        self.assertFalse(self.has("usr/src/nvidia-570.86.15"))
+        self.assertFalse(self.has("usr/src/nvidia-570.86.11"))
 
     def test_uninstall_of_nothing_and_of_a_touched_log(self):
         self.install(*USERSPACE)

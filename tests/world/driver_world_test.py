@@ -22,8 +22,8 @@ sys.dont_write_bytecode = True
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 WORLD = ROOT / "tests/sim/driver_world"
 P2PCTL = pathlib.Path(os.environ.get("P2PD_BUILD") or ROOT / "build/dev") / "bin/p2pctl"
-VERSIONS = ["570.86.15", "570.148.08"]
-OLD, NEW = "570.123.11", "570.133.20"
+VERSIONS = ["570.86.11", "570.148.11"]
+OLD, NEW = "570.123.11", "570.133.11"
 SPARED = ["cuda-toolkit-12-8", "libcudnn9-cuda-12", "libnvidia-container1", "nsight-compute", "nvidia-container-toolkit"]
 # packages of a Debian 12 or Ubuntu archive that the made packages need
 THERE = {"dkms": "3.2.2", "libc6": "2.36", "pciutils": "3.9", "adduser": "3.1", "dpkg": "1.21.22", "init-system-helpers": "1.65"}
@@ -78,16 +78,16 @@ class Made(unittest.TestCase):
         files = {name: pathlib.Path(FOLDER.name, name) for name in names}
         for name, file in files.items():
             file.write_bytes(b"\x7fELF of somebody: " + name.encode())
-        make(out, "--version", "570.86.15", *(word for name, file in files.items() for word in (f"--{name}", file)))
-        runfile = out / "http/XFree86/Linux-x86_64/570.86.15/NVIDIA-Linux-x86_64-570.86.15.run"
+        make(out, "--version", "570.86.11", *(word for name, file in files.items() for word in (f"--{name}", file)))
+        runfile = out / "http/XFree86/Linux-x86_64/570.86.11/NVIDIA-Linux-x86_64-570.86.11.run"
         self.assertEqual(run("sh", runfile, "--extract-only", "--target", out / "r").returncode, 0)
         for name, package in names.items():
             run("dpkg-deb", "-x", next((out / "apt/debian/pool").rglob(f"{package}_{OLD}*.deb")), out / "x")
             found = out / f"x/usr/lib/x86_64-linux-gnu/nvidia/current/{name}.so.{OLD}"
             self.assertEqual(found.read_bytes(), files[name].read_bytes())
-            self.assertEqual((out / f"r/{name}.so.570.86.15").read_bytes(), files[name].read_bytes())
+            self.assertEqual((out / f"r/{name}.so.570.86.11").read_bytes(), files[name].read_bytes())
         self.assertEqual(run("git", "-C", out / "git/open-gpu-kernel-modules.git", "branch", "--format=%(refname:lstrip=2)").stdout.split(),
-                         [version + ending for version in (OLD, NEW, "570.86.15") for ending in ("", "-p2p", "-p2p-asks", "-p2p-fails-late", "-p2p-moved")])
+                         [version + ending for version in (OLD, NEW, "570.86.11") for ending in ("", "-p2p", "-p2p-asks", "-p2p-fails-late", "-p2p-moved")])
 
 
 class Archives(unittest.TestCase):
@@ -228,7 +228,7 @@ class Source(unittest.TestCase):
     def git(self, *words):
         return run("git", "-c", f"safe.directory={self.bare}", "-C", self.bare, *words)
 
-    def pin(self, name, version="570.148.08"):
+    def pin(self, name, version="570.148.11"):
         rows = yaml.safe_load((OUT / f"catalogue/{name}.yaml").read_text())["patches"]
         return next(row for row in rows.values() if row["base"] == version)
 
@@ -253,7 +253,7 @@ class Source(unittest.TestCase):
 
     def test_no_build_without_headers(self):
         with tempfile.TemporaryDirectory() as folder:
-            run("git", "clone", "-q", "-b", "570.86.15-p2p", self.bare, folder)
+            run("git", "clone", "-q", "-b", "570.86.11-p2p", self.bare, folder)
             done = run("make", "-C", folder, "modules", "-j2", "KERNEL_UNAME=0.0.0-none")
             self.assertNotEqual(done.returncode, 0)
             self.assertIn("/lib/modules/0.0.0-none/build", done.stdout)
@@ -284,7 +284,7 @@ class Catalogue(unittest.TestCase):
         plan = pathlib.Path(FOLDER.name, "plan.yaml")
         plan.write_text("name: world\ntitle: The driver\nsteps:\n  - gate: driver\n    title: A driver fits\n    check: driver-catalogue\n")
         done = run(P2PCTL, "doctor", plan, "--root", self.machine("driver-world"), "--json")
-        self.assertIn("driver-world/570.148.08-p2p fits", done.stdout)
+        self.assertIn("driver-world/570.148.11-p2p fits", done.stdout)
 
     def test_p2pd_makes_the_sources(self):
         for name, ending in (("driver-world", "-p2p"), ("asks", "-p2p-asks"), ("fails-late", "-p2p-fails-late"), ("moved", "-p2p-moved")):

@@ -190,7 +190,7 @@ class Sequence(Machine):
     def has_new(self):
         """True if the modules of the staged build and their user space are installed."""
         ours = self.loaded("nvidia")
-        return bool(ours) and not (self.installed() & {"libcuda1", "nvidia-driver"}) and any(self.file("/usr/lib/x86_64-linux-gnu").glob("libcuda.so.570.148.08"))
+        return bool(ours) and not (self.installed() & {"libcuda1", "nvidia-driver"}) and any(self.file("/usr/lib/x86_64-linux-gnu").glob("libcuda.so.570.148.11"))
 
     def has_old(self):
         return self.installed() >= self.ground.delivered and self.loaded("nvidia") != ""

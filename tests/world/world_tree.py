@@ -20,7 +20,7 @@ sys.path.insert(0, str(HERE.parent / "sim"))
 from tree import compared, entry, noted, records, scratch_directory  # noqa: E402
 
 BUILD = pathlib.Path(os.environ.get("P2PD_BUILD") or HERE.parents[1] / "build/dev").resolve()
-VERSION, OLDER = "570.148.08", "570.86.15"
+VERSION, OLDER = "570.148.11", "570.86.11"
 ENTRY = f"driver-world/{VERSION}-p2p"
 CHECKS = {"default-kernel": "bootable-kernels"}  # fixes whose check has another name
 # the tree's kernel is the running one; boots are files; p2pctl is at /mnt; GRUB sees a disk

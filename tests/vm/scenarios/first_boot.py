@@ -26,5 +26,5 @@ def run(machine):
     expect("nouveau" not in machine.run("lsmod"), "nouveau is loaded")
     expect("EnableResizableBar: 1" in machine.run("cat /proc/driver/nvidia/params"), "the module runs without its option")
     expect(machine.run("systemctl is-active nvidia-persistenced") == "active", "nvidia-persistenced does not run")
-    expect("570.148.08" in machine.run("cat /etc/cdi/nvidia.yaml"), "the CDI file is of the old driver")
+    expect("570.148.11" in machine.run("cat /etc/cdi/nvidia.yaml"), "the CDI file is of the old driver")
     machine.note_ready(first)

@@ -5,7 +5,7 @@ from scenario import expect, say
 
 STARTS = "keep-userspace"
 CARDS = "two-behind-switch"
-OLD, NEW = "570.123.11", "570.133.20"
+OLD, NEW = "570.123.11", "570.133.11"
 NOTE = f"driver {NEW} is offered, and driver-world/{NEW}-p2p has its modules"
 
 

@@ -29,7 +29,7 @@ def expect_own_driver(machine):
     modules = machine.run(MODULES)
     say("modules: " + modules.replace("\n", "\n      "))
     expect_own_modules(modules)
-    expect(machine.run("cat /sys/module/nvidia/version") == "570.148.08", "the loaded driver is not the one that gives P2P")
+    expect(machine.run("cat /sys/module/nvidia/version") == "570.148.11", "the loaded driver is not the one that gives P2P")
     expect(machine.run("ls /etc/modprobe.d/00-p2pd-trial.conf 2>/dev/null; true") == "", "the modules are still on trial")
 
 

@@ -9,7 +9,7 @@ import yaml
 from . import libraries, source, tree
 
 HERE = pathlib.Path(__file__).resolve().parents[1] / "runfile"
-TESLA = {"550.54.15", "550.127.08", "570.123.11", "570.133.20", "570.148.08"}  # not below XFree86/ on NVIDIA's hosts
+TESLA = {"550.54.15", "550.127.08", "570.123.11", "570.133.11", "570.148.11"}  # below tesla/, as some of NVIDIA's are
 LIBRARIES = {"libcuda": "CUDA", "libcudadebugger": "CUDA", "libnvidia-ptxjitcompiler": "CUDA", "libnvcuvid": "CUDA",
              "libnvidia-encode": "CUDA", "libnvidia-ml": "UTILITY", "libnvidia-cfg": "GL", "libGLX_nvidia": "GL",
              "libEGL_nvidia": "GL", "libnvidia-glcore": "GL", "libnvidia-eglcore": "GL", "libvdpau_nvidia": "GL", "libnvidia-fbc": "GL"}

@@ -3,7 +3,7 @@
 #ifndef NV_KERNEL_H
 #define NV_KERNEL_H
 
-extern const char nv_id[];	/* "NVIDIA UNIX Open Kernel Module for x86_64  570.86.15  Release Build  (...)  DATE" */
+extern const char nv_id[];	/* "NVIDIA UNIX Open Kernel Module for x86_64  570.86.11  Release Build  (...)  DATE" */
 extern const char nv_version[];
 
 const char *nv_gpu_name(unsigned int device);		/* by PCI device id; never null */
