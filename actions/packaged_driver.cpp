@@ -42,9 +42,9 @@ Result<Description> describe(const Host& host, const Parameters&) {
     if (one.because != DriverPackages::Because::driver)
       others.push_back(fmt::format("{} ({})", one.package.id(), to_string(one.because)));
   for (const auto& [package, why] : list.spared) spared.push_back(package);
-  description.summary = fmt::format("purge {} packages", list.purged.size() - others.size());
   description.loses = fmt::format("{} packages", list.purged.size());
-  if (!others.empty()) description.summary += fmt::format(", and {}", fmt::join(others, ", "));
+  description.summary = "purge " + description.loses;
+  if (!others.empty()) description.summary += fmt::format(", among them {}", fmt::join(others, ", "));
   if (!spared.empty()) description.summary += fmt::format("; {} stay", fmt::join(spared, ", "));
   description.notes.emplace_back("CUDA is unavailable from the purge to the end of apply");
   description.commands.push_back(purge(list).text());

@@ -18,6 +18,7 @@
 #include "machine/catalogue/catalogue.hpp"
 #include "machine/catalogue/runfile.hpp"
 #include "machine/catalogue/staging.hpp"
+#include "machine/driver/driver_install.hpp"
 #include "machine/driver/machine.hpp"
 #include "machine/fetch/download.hpp"
 #include "machine/modules/module_build.hpp"
@@ -110,7 +111,9 @@ std::vector<std::string> needed_rules(const Catalogue& all, const std::string& c
   return needed;
 }
 
-Result<void> find_out(Pins& pins, const Catalogue& all, const Options& options, int stop_fd) {
+/// `packaged`: version of the driver's packages that stay on this machine; it needs no runfile of that version.
+Result<void> find_out(Pins& pins, const Catalogue& all, const Options& options, const std::string& packaged,
+                      int stop_fd) {
   const ScratchDirectory scratch = TRY(ScratchDirectory::make("source"));
   ProcessRunner runner("/", stop_fd);  // runs git of this machine, even for an entry of another tree
   Host host(TRY(Root::open("/")), runner);
@@ -127,7 +130,11 @@ Result<void> find_out(Pins& pins, const Catalogue& all, const Options& options, 
       pins.runfile = {all.runfile_hosts.front(), entry.runfile_path, entry.runfile_sha256, entry.runfile_bytes};
     }
   if (pins.base_commit.empty()) pins.base_commit = TRY(release_commit(host, store, all, pins.version, options.mirrors));
-  if (pins.runfile.sha256.empty()) pins.runfile = TRY(find_runfile(host, sum_hosts(options), pins.version));
+  if (!pins.runfile.sha256.empty()) return {};
+  Result<Runfile> published = find_runfile(host, sum_hosts(options), pins.version);
+  if (!published && (published.error().code == ErrorCode::interrupted || pins.version != packaged))
+    return Failure(std::move(published).error());
+  pins.runfile = published ? *std::move(published) : Runfile{};
   return {};
 }
 
@@ -147,8 +154,9 @@ Result<std::string> architectures(const Host& host, const Catalogue& all, const 
 
 /// Text of the drop-in. `tree` is empty until the tree is made.
 std::string drop_in(const Pins& pins, const Catalogue& all, const std::string& gpus, const std::string& tree) {
+  const bool has_runfile = !pins.runfile.sha256.empty();
   const bool is_new = std::ranges::none_of(all.entries, [&](const CatalogueEntry& entry) {
-    return entry.base_version == pins.version && entry.has_runfile();
+    return entry.base_version == pins.version && (entry.has_runfile() || !has_runfile);
   });
   std::string text = fmt::format(
       "# Written by \"p2pctl catalogue add\". Edit what is known better: reports, GPUs (\"reported\"), module "
@@ -158,13 +166,14 @@ std::string drop_in(const Pins& pins, const Catalogue& all, const std::string& g
     text += fmt::format("releases:\n  \"{}\":\n    commit: \"{}\"  # of NVIDIA's tag\n    known: single-source\n",
                         pins.version, pins.base_commit);
     text += fmt::format("    compat: [{}]\n", fmt::join(pins.compat, ", "));
+  }
+  if (is_new && has_runfile)
     text += fmt::format(
         "    runfile:\n      path: {}\n      sha256: \"{}\"  # {}\n      bytes: {}\n      known: single-source\n",
         pins.runfile.path, pins.runfile.sha256,
         pins.runfile.host.starts_with("http://") ? "published over plain http: compare it with another source"
                                                  : "as its host publishes it",
         pins.runfile.bytes);
-  }
   text += fmt::format(
       "patches:\n  {}:\n    repository: \"{}\"\n    branch: \"{}\"\n    commit: \"{}\"\n    known: single-source\n    "
       "base: \"{}\"\n",
@@ -198,7 +207,8 @@ Result<int> catalogue_add(const Context& context) {
   Host host = TRY(context.host(stop_fd));
   Catalogue all = TRY(catalogue_for(context, host));
   Pins pins = TRY(named(options, all, host));
-  TRY(find_out(pins, all, options, stop_fd));
+  const Result<PackagedUserspace> packages = packaged_userspace(host);
+  TRY(find_out(pins, all, options, packages && packages->can_stay() ? packages->version : "", stop_fd));
   const std::string gpus = TRY(architectures(host, all, pins.version));
   const Catalogue before = all;
   const CatalogueEntry found = TRY(entry_in(host, pins, drop_in(pins, before, gpus, ""), all));
@@ -208,18 +218,20 @@ Result<int> catalogue_add(const Context& context) {
   TRY(write_drop_in(host, pins.path, text));
   const std::string file = context.outside(pins.path);
   if (options.json)
-    print_json(
-        "p2pd.catalogue-addition/2",
-        {{"id", entry.id},
-         {"path", file},
-         {"changed", true},
-         {"base_commit", source.base_commit},
-         {"commit", entry.commit},
-         {"tree", source.tree},
-         {"stat", source.stat},
-         {"left_out", source.left_out},
-         {"driver_version", entry.base_version},
-         {"runfile", {{"url", pins.runfile.url()}, {"sha256", pins.runfile.sha256}, {"bytes", pins.runfile.bytes}}}});
+    print_json("p2pd.catalogue-addition/2",
+               {{"id", entry.id},
+                {"path", file},
+                {"changed", true},
+                {"base_commit", source.base_commit},
+                {"commit", entry.commit},
+                {"tree", source.tree},
+                {"stat", source.stat},
+                {"left_out", source.left_out},
+                {"driver_version", entry.base_version},
+                {"runfile", pins.runfile.sha256.empty() ? json()
+                                                        : json{{"url", pins.runfile.url()},
+                                                               {"sha256", pins.runfile.sha256},
+                                                               {"bytes", pins.runfile.bytes}}}});
   else {
     fmt::print("{} is pinned: {}\n", paint(Colour::bold, entry.id), file);
     print_entry(all, entry, source);

@@ -260,6 +260,16 @@ class Add(Forks):
         self.web.routes.clear()
         self.assert_refused(self.add(), r"127\.0\.0\.1|proxy|no runfile")
 
+    def test_nothing_is_published_and_the_packages_stay(self):
+        self.use("ubuntu24-6.14-rtx4090-x2")
+        self.has_driver(VERSION)
+        self.web.routes.clear()
+        self.assertIsNone(self.added("--yes")["runfile"])
+        self.assertNotIn("runfile", self.tables(self.drop_in)["releases"][VERSION])
+        self.assertNotIn("runfile_sha256", self.tables(self.allowed)["allowed"][f"my-fork/{BRANCH}"])
+        said = self.listed()
+        self.assertEqual((said["entry"], self.entries()[f"my-fork/{BRANCH}"]["usable"]), (f"my-fork/{BRANCH}", True))
+
     def test_stop(self):
         self.web.routes[self.path + ".sha256sum"] = stall(b"abc", 1)
         scratch = self.scratch / "tmp"

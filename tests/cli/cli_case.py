@@ -54,6 +54,25 @@ class Case(unittest.TestCase):
         subprocess.run(["cp", "-a", MACHINES / record, self.tree], check=True)
         self.before = picture(self.tree)
 
+    def has_driver(self, version, recorded="580.95.05"):
+        """Makes the record's driver, `recorded`, one of this version: files, links, packages."""
+        names = {recorded: version, "-" + recorded.split(".")[0]: "-" + version.split(".")[0]}
+
+        def other(text):
+            for name, new in names.items():
+                text = text.replace(name, new)
+            return text
+        for path in sorted(self.tree.rglob("*"), key=lambda path: -len(path.parts)):
+            if path.is_symlink():
+                if (target := os.readlink(path)) != other(target):
+                    path.unlink()
+                    path.symlink_to(other(target))
+            elif path.is_file() and (recorded.encode() in (data := path.read_bytes()) or path.name == "status"):
+                path.write_bytes(other(data.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape"))
+            if other(path.name) != path.name:
+                path.rename(path.with_name(other(path.name)))
+        self.before = picture(self.tree)
+
     def fresh(self):
         shutil.rmtree(self.state, ignore_errors=True)
         self.use(self.RECORD)

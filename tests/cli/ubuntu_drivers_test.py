@@ -14,7 +14,6 @@ from catalogue_case import SHIPPED
 from cli_case import Case
 
 TABLE = pathlib.Path(__file__).with_name("ubuntu_drivers.txt")
-RECORDED = "580.95.05"  # the version in the records
 # Branch to the version that Ubuntu 24.04's archive has of it (2026-11-30): an owner of another has not upgraded
 OFFERED = {"535": "535.309.01", "550": "550.163.01", "570": "570.211.01", "580": "580.178.04", "590": "590.48.01", "595": "595.99.02"}
 VERSIONS = ["535.288.01", "550.163.01", "570.133.20", "570.211.01", "580.95.05", "580.126.09", "580.142", "580.159.03", "580.173.02", "580.178.04",
@@ -35,19 +34,8 @@ def by_version(text):
 
 class UbuntuDrivers(Case):
     def install(self, version):
-        """Makes the record's driver, RECORDED, one of this version."""
-        branch, recorded = version.split(".")[0], RECORDED.split(".")[0]
-        other = lambda text: text.replace(RECORDED, version).replace(f"-{recorded}", f"-{branch}")  # noqa: E731
-        for path in sorted(self.tree.rglob("*"), key=lambda path: -len(path.parts)):
-            if path.is_symlink():
-                if (target := os.readlink(path)) != other(target):
-                    path.unlink()
-                    path.symlink_to(other(target))
-            elif path.is_file() and (RECORDED.encode() in (data := path.read_bytes()) or path.name == "status"):
-                path.write_bytes(other(data.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape"))
-            if other(path.name) != path.name:
-                path.rename(path.with_name(other(path.name)))
-        self.offer(version, OFFERED[branch])
+        self.has_driver(version)
+        self.offer(version, OFFERED[version.split(".")[0]])
 
     def offer(self, version, offered):
         """Records the answer of apt-cache about the packages of the driver."""

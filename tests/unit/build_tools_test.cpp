@@ -101,11 +101,16 @@ TEST_CASE("distribution: as people read it, and whether p2pd was tested there") 
     tree.file("etc/os-release", os_release);
     return distribution(Host(Root::open(tree.directory.path()).value(), tree.runner)).text();
   };
-  CHECK(text("ID=ubuntu\nVERSION_ID=\"24.04\"\n") == "Ubuntu 24.04");
-  CHECK(text("ID=debian\nVERSION_ID=\"13\"\n") == "Debian 13");
-  CHECK(text("ID=linuxmint\nID_LIKE=\"ubuntu debian\"\nVERSION_ID=\"22.3\"\n") ==
-        "Linuxmint 22.3, not tested with p2pd");
-  CHECK(text("ID=cachyos\nID_LIKE=arch\n") == "Cachyos");
+  CHECK(text("ID=ubuntu\nNAME=\"Ubuntu\"\nVERSION_ID=\"24.04\"\n") == "Ubuntu 24.04");
+  CHECK(text("ID=debian\nNAME=\"Debian GNU/Linux\"\nVERSION_ID=\"13\"\n") == "Debian 13");
+  for (const char* untested :
+       {"ID=ubuntu\nNAME=\"Ubuntu\"\nVERSION_ID=\"25.10\"\n", "ID=pop\nNAME=\"Pop!_OS\"\nVERSION_ID=\"22.04\"\n",
+        "ID=linuxmint\nID_LIKE=\"ubuntu debian\"\nNAME=\"Linux Mint\"\nVERSION_ID=\"22.3\"\n"}) {
+    const std::string name = assigned_value(untested, "NAME") + " " + assigned_value(untested, "VERSION_ID");
+    CHECK(text(untested) == name + ", not tested with p2pd");
+  }
+  CHECK(text("ID=cachyos\nID_LIKE=arch\nNAME=\"CachyOS Linux\"\n") == "CachyOS Linux, not tested with p2pd");
+  CHECK(text("ID=debian\n") == "debian, not tested with p2pd");
   CHECK(text("NAME=x\n").empty());
 }
 

@@ -208,11 +208,11 @@ class Apt(unittest.TestCase):
     def test_ubuntu_installs_prebuilt_modules_instead_of_dkms(self):
         self.known("ubuntu noble main restricted")
         text = "".join(f"\nPackage: linux-image-{kernel}\nStatus: install ok installed\nVersion: 1\nArchitecture: amd64\nMaintainer: nobody\n"
-                       "Description: there\n" for kernel in ("6.14.0-24-generic", "6.14.0-27-generic"))
+                       "Description: there\n" for kernel in ("6.14.0-24-generic", "6.17.0-8-generic"))
         with (self.root / "status").open("a") as status:
             status.write(text)
         told = self.apt("-s", "install", "nvidia-driver-570-open", "linux-modules-nvidia-570-open-generic-hwe-24.04")
-        self.assertIn("Inst linux-modules-nvidia-570-open-6.14.0-27-generic (6.14.0-27.27~24.04.1+2", told)
+        self.assertIn("Inst linux-modules-nvidia-570-open-6.17.0-8-generic (6.17.0-8.8~24.04.3+2", told)
         self.assertNotIn("Inst nvidia-dkms-570-open", told)
 
     def test_ubuntu_installs(self):

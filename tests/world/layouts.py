@@ -33,6 +33,7 @@ class Layout:
     suffix: str        # suffix of their file names
     modules: str       # the package that contains them
     kernels: tuple     # kernels in an archive: on Ubuntu the running one, and a newer one
+    another: str = ""  # the package of another branch's driver, where it has a name of its own
 
     def module(self, name):
         return self.nvidia + name.removeprefix("nvidia")
@@ -148,16 +149,17 @@ def ubuntu(number, *packages, suffix, prebuilt=""):
     return make
 
 
-JAMMY, NOBLE = ("5.15.0-140-generic", "5.15.0-142-generic"), ("6.14.0-24-generic", "6.14.0-27-generic")
-SERIES, PREBUILT, NEWER_PREBUILT = "linux-modules-nvidia-570-open-generic-hwe-24.04", "6.14.0-24.24~24.04.3", "6.14.0-27.27~24.04.1"
+JAMMY, NOBLE = ("5.15.0-140-generic", "5.15.0-142-generic"), ("6.14.0-24-generic", "6.17.0-8-generic")
+SERIES, PREBUILT, NEWER_PREBUILT = "linux-modules-nvidia-570-open-generic-hwe-24.04", "6.14.0-24.24~24.04.3", "6.17.0-8.8~24.04.3"
+ANOTHER = "nvidia-driver-595-open"
 DEBIAN_DKMS, DKMS, OF_KERNEL = ("nvidia-current-open", "updates/dkms"), ("nvidia", "updates/dkms"), ("nvidia", "kernel/nvidia-570-open")
 LAYOUTS = [
     Layout("bookworm", "root", debian, "Debian:bookworm", *DEBIAN_DKMS, ".ko", "nvidia-kernel-open-dkms", ("6.1.0-999-amd64",)),
     Layout("trixie", "trixie", debian, "Debian:trixie", *DEBIAN_DKMS, ".ko.xz", "nvidia-open-kernel-dkms", ("6.12.999+deb13-amd64",)),
-    Layout("jammy", "root", ubuntu("22.04", suffix=".ko"), "Ubuntu:jammy", *DKMS, ".ko", "nvidia-dkms-570-open", JAMMY),
-    Layout("noble", "root", ubuntu("24.04", suffix=".ko.zst"), "Ubuntu:noble", *DKMS, ".ko.zst", "nvidia-dkms-570-open", NOBLE),
+    Layout("jammy", "root", ubuntu("22.04", suffix=".ko"), "Ubuntu:jammy", *DKMS, ".ko", "nvidia-dkms-570-open", JAMMY, ANOTHER),
+    Layout("noble", "root", ubuntu("24.04", suffix=".ko.zst"), "Ubuntu:noble", *DKMS, ".ko.zst", "nvidia-dkms-570-open", NOBLE, ANOTHER),
     Layout("noble-prebuilt", "root", ubuntu("24.04", SERIES, suffix=".ko.zst", prebuilt=PREBUILT), "Ubuntu:noble", *OF_KERNEL, ".ko",
-           f"linux-modules-nvidia-570-open-{NOBLE[0]}", NOBLE),
+           f"linux-modules-nvidia-570-open-{NOBLE[0]}", NOBLE, ANOTHER),
 ]
 
 

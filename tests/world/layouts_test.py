@@ -9,7 +9,8 @@ Then on a machine where pins and modules were applied, and made permanent:
   full-upgrade       no package changes, though a newer driver is in the archive; without p2pd the driver changes
   unattended         the same with unattended-upgrades
   packages again     the package with modules is reinstalled, or replaced by another build of the same driver: p2pd's modules win
-  new kernel         a kernel is installed: p2pd builds modules for it, which win, too; the older one is purged, with p2pd's modules
+  another branch     a newer branch's driver is asked for, as ubuntu-drivers does: apt refuses, nothing changes; after revert it comes
+  new kernel         a kernel is installed (on 24.04 that of the next HWE series): p2pd builds modules for it, which win, too; the older one is purged, with p2pd's modules
   modules removed    the package with modules is removed: p2pd's modules win
   driver purged      the driver is purged: doctor says so
 Each of those ends with revert: the tree is equal to one on which the same was done without p2pd. Needs root.
@@ -22,7 +23,7 @@ import sys
 sys.dont_write_bytecode = True
 from actions_test import CELLS, KEPT, settle  # noqa: E402
 from kept_test import BAN, HOOK, OVERRIDE, REMOVAL, STEPS, keep  # noqa: E402
-from layouts import LAYOUTS, NEWER_PREBUILT, OLD, PREBUILT, ROWS, SERIES, Machine, apt_get, driver_packages  # noqa: E402
+from layouts import LAYOUTS, NEWER_PREBUILT, OLD, PREBUILT, ROWS, SERIES, WITHOUT_DEBIAN, Machine, apt_get, driver_packages  # noqa: E402
 from world_tree import Cases, arguments, need  # noqa: E402
 
 MODULES = ("nvidia", "nvidia-modeset", "nvidia-drm", "nvidia-uvm", "nvidia-peermem")
@@ -159,6 +160,21 @@ def packages_again(machine, layout):
         reverts_to(tree, twin)
 
 
+def another_branch(machine, layout):
+    asked = ("-o", "DPkg::options::=--force-confnew", "install", layout.another)
+    with machine.both("another") as (tree, twin):
+        before = versions(tree)
+        status, said = tree.enter("apt-get", "--yes", *WITHOUT_DEBIAN, *asked)
+        need(status != 0 and layout.another in said and versions(tree) == before, said)
+        loads(tree, layout)
+        holds(tree)
+        settle(tree, "revert")
+        for one in (tree, twin):
+            apt_get(one, *asked)
+            loads(one, layout, "updates/dkms")
+        tree.same(twin, when=["packages", "apt"], without=["/usr/libexec*"])
+
+
 def new_kernel(machine, layout):
     newer = layout.kernels[-1]
     with machine.both("newer") as (tree, twin):
@@ -201,7 +217,7 @@ def driver_purged(machine, layout):
 
 
 CASES = [("modules win", modules_win), ("full-upgrade", full_upgrade), ("unattended", unattended), ("packages again", packages_again),
-         ("new kernel", new_kernel), ("modules removed", modules_removed), ("driver purged", driver_purged)]
+         ("another branch", another_branch), ("new kernel", new_kernel), ("modules removed", modules_removed), ("driver purged", driver_purged)]
 
 
 def of_layout(machine, cases):
@@ -214,6 +230,8 @@ def of_layout(machine, cases):
             fine[f"{name}: {cell}"] = cases.runs(f"{layout.name}: {name}: {cell}", lambda test=test: test(tree, name, parameters, when))
         tree.close()
     for name, test in CASES:
+        if test is another_branch and not layout.another:
+            continue  # of the same name: "full-upgrade" has it
         fine[name] = cases.runs(f"{layout.name}: {name}", lambda test=test: test(machine, layout))
     return fine
 
@@ -230,8 +248,8 @@ def main():
             table[layout.name] = of_layout(made[0], cases)
             made[0].close()
     print(f"\n{'':32}" + "".join(f"{name:16}" for name in table))
-    for cell in next(iter(table.values()), {}):
-        print(f"{cell:32}" + "".join(f"{'ok' if fine[cell] else 'FAIL':16}" for fine in table.values()))
+    for cell in dict.fromkeys(cell for fine in table.values() for cell in fine):
+        print(f"{cell:32}" + "".join(f"{ {True: 'ok', False: 'FAIL', None: '-'}[fine.get(cell)]:16}" for fine in table.values()))
     return 1 if cases.failed else 0
 
 

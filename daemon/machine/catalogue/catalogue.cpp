@@ -473,7 +473,7 @@ const CatalogueEntry* dynamic_bar1_build(const Catalogue& catalogue, const std::
     const auto lists = [&](const std::string& one) { return entry.architectures.contains(one); };
     if (!entry.dynamic_bar1 || !std::ranges::all_of(architectures, lists)) continue;
     if (entry.usable()) return &entry;
-    found = &entry;
+    if (found == nullptr || entry.lacks.empty()) found = &entry;
   }
   return found;
 }

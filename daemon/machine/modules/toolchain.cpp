@@ -163,16 +163,22 @@ Result<BuildTools> build_tools(const Host& host, bool dkms) {
 }
 
 std::string Distribution::text() const {
+  constexpr std::pair<std::string_view, std::string_view> kTested[] = {
+      {"debian", "12"}, {"debian", "13"}, {"ubuntu", "22.04"}, {"ubuntu", "24.04"}};
   if (id.empty()) return {};
-  std::string out = id + (version.empty() ? "" : " " + version);
-  out.front() = static_cast<char>(std::toupper(static_cast<unsigned char>(out.front())));
-  return out + (uses_apt && id != "debian" && id != "ubuntu" ? ", not tested with p2pd" : "");
+  const bool tested =
+      std::ranges::find(kTested, std::pair<std::string_view, std::string_view>(id, version)) != std::end(kTested);
+  return name + (version.empty() ? "" : " " + version) + (tested ? "" : ", not tested with p2pd");
 }
 
 Distribution distribution(const Host& host) {
+  constexpr std::string_view kGnu = " GNU/Linux";  // Debian's name without it is short, and says the same
   std::string text = host.line("/etc/os-release").value_or("");
   if (text.empty()) text = host.line("/usr/lib/os-release").value_or("");
-  Distribution found{assigned_value(text, "ID"), assigned_value(text, "VERSION_ID"), false};
+  Distribution found{assigned_value(text, "ID"), assigned_value(text, "NAME"), assigned_value(text, "VERSION_ID"),
+                     false};
+  if (found.name.ends_with(kGnu)) found.name.resize(found.name.size() - kGnu.size());
+  if (found.name.empty()) found.name = found.id;
   const std::string family = " " + found.id + " " + assigned_value(text, "ID_LIKE") + " ";
   found.uses_apt = family.find(" debian ") != std::string::npos || family.find(" ubuntu ") != std::string::npos;
   return found;

@@ -67,10 +67,11 @@ Result<BuildTools> build_tools(const Host& host, bool dkms);
 /// Distribution of the system: keys of os-release.
 struct Distribution {
   std::string id;         ///< "debian"; empty: not known
+  std::string name;       ///< "Debian"
   std::string version;    ///< "12"; empty if it has none
   bool uses_apt = false;  ///< Debian, Ubuntu, and systems that declare to be like one of them
 
-  /// "Ubuntu 24.04"; "Linuxmint 22.3, not tested with p2pd" if it is only like one of these; empty: not known.
+  /// "Ubuntu 24.04"; "Linux Mint 22.3, not tested with p2pd" if it is none of those in README.md; empty: not known.
   std::string text() const;
 };
 Distribution distribution(const Host& host);

@@ -70,7 +70,7 @@ def guest_without_a_build():
         "rtx4090-x2-guest-fedora", "Two RTX 4090 passed through to a virtual machine with Fedora",
         "field-notes.md section 2 (CNS inside VM)", guest_tree(model=RTX4090), None,
         installed("quiet") | informations((FIRST, RTX4090), (SECOND, RTX4090)) | QEMU_BOARD | {
-            "etc/os-release": 'NAME="Linux"\nVERSION_ID=43\nID=fedora\nPRETTY_NAME="Fedora Linux 43"\n'},
+            "etc/os-release": 'NAME="Fedora Linux"\nVERSION_ID=43\nID=fedora\nPRETTY_NAME="Fedora Linux 43"\n'},
         "virtualization", "p2pd has no driver for this distribution that is made to give P2P, and others ask the emulated chipset",
         (), False, outlook="person")
 
