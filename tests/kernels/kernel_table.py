@@ -36,22 +36,24 @@ def write(table):
 
 
 def ranges(table):
-    """Rows of Markdown: kernels for which the same releases build, and these; "A to B" if each listed release between them does."""
+    """Rows of Markdown: kernels for which the same releases build, of those tried, and these; "A to B" if each one tried between them does."""
     releases = sorted(table["releases"], key=by_version)
-    builds = {}  # releases that build, to kernels
+    rows = {}  # (releases tried, those that build) to kernels
     for kernel in sorted(table["kernels"], key=by_version):
-        these = tuple(name for name in releases if table["releases"][name]["kernels"].get(kernel, "").startswith("builds"))
-        builds.setdefault(these, []).append(f"{kernel} ({table['kernels'][kernel]['distribution']})")
-    rows = [["Linux", "driver releases that build for it"], ["---", "---"]]
-    for these, kernels in builds.items():
+        said = {name: table["releases"][name]["kernels"][kernel] for name in releases if kernel in table["releases"][name]["kernels"]}
+        builds = tuple(name for name in said if said[name].startswith("builds"))
+        rows.setdefault((tuple(said), builds), []).append(f"{kernel} ({table['kernels'][kernel]['distribution']})")
+    lines = [["Linux", "driver releases that build for it"], ["---", "---"]]
+    for (tried, builds), kernels in rows.items():
         runs = []
-        for name in these:
-            if runs and releases.index(name) == releases.index(runs[-1][-1]) + 1:
+        for name in builds:
+            if runs and tried.index(name) == tried.index(runs[-1][-1]) + 1:
                 runs[-1].append(name)
             else:
                 runs.append([name])
-        rows.append([", ".join(kernels), ", ".join(run[0] if len(run) == 1 else f"{run[0]} to {run[-1]}" for run in runs) or "none"])
-    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+        text = ", ".join(run[0] if len(run) == 1 else f"{run[0]} to {run[-1]}" for run in runs) or "none"
+        lines.append([", ".join(kernels), text + ("" if len(tried) == len(releases) else f" ({len(tried)} of {len(releases)} tried)")])
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 def in_readme():

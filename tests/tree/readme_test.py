@@ -63,6 +63,12 @@ class Readme(unittest.TestCase):
     def test_ranges(self):
         self.assertEqual(kernel_table.in_readme(), kernel_table.ranges(kernel_table.read()), "tests/kernels/table writes it")
 
+    def test_builds_are_those_of_the_catalogue(self):
+        """Branches of the builds that need no permission."""
+        patches = yaml.safe_load((ROOT / "config/catalogue.yaml").read_text())["patches"].values()
+        branches = [int(patch["base"].split(".")[0]) for patch in patches if patch["known"] != "single-source"]
+        self.assertIn(f"Driver builds from {min(branches)} to {max(branches)}", README)
+
     def test_the_driver_is_changed_last(self):
         found = set()
         for name in (path.stem for path in (ROOT / "config/plans").glob("*.yaml")):
