@@ -23,21 +23,7 @@ namespace {
 /// "PACKAGE=VERSION" of each package that is upgraded; empty: nothing to do.
 using Upgrade = std::vector<std::string>;
 
-Command command_of(const Upgrade& packages, bool resumed = false) {
-  Command command = apt_get({"-oDir::Etc::PreferencesParts=/dev/null", "--allow-change-held-packages", "--no-remove",
-                             "--no-install-recommends", "install"});
-  if (resumed) command.argv.push_back("--fix-broken");
-  command.argv.insert(command.argv.end(), packages.begin(), packages.end());
-  return command;
-}
-
-Result<Upgrade> wanted(const Host& host, const DriverUpdate& update) {
-  Upgrade packages;
-  if (update.build.empty()) return packages;
-  for (const auto& [id, version] : TRY(offered_packages(host, update)))
-    packages.push_back(fmt::format("{}={}", id, version));
-  return packages;
-}
+Upgrade wanted(const DriverUpdate& update) { return update.build.empty() ? Upgrade() : update.packages; }
 
 /// Upgrade of an apt-get that was killed.
 Result<Upgrade> interrupted(const Host& host) {
@@ -60,12 +46,12 @@ Result<void> require_driver_only(const AptPlan& plan) {
 
 Result<Description> describe(const Host& host, const Parameters&) {
   const DriverUpdate update = TRY(driver_update(host));
-  const Upgrade packages = TRY(wanted(host, update));
+  const Upgrade packages = wanted(update);
   Description description;
   if (packages.empty()) return description;
   description.summary =
       fmt::format("upgrade {} packages from {} to {}", packages.size(), update.installed, update.offered);
-  description.commands.push_back(command_of(packages).text());
+  description.commands.push_back(upgrade_command(packages).text());
   return description;
 }
 
@@ -73,11 +59,11 @@ Result<Description> describe(const Host& host, const Parameters&) {
 Result<Upgrade> begin(Host& host) {
   if (const std::string why = stale_lists(host); !why.empty()) TRY(refresh_lists(host, why));
   const DriverUpdate update = TRY(driver_update(host));
-  Upgrade packages = TRY(wanted(host, update));
+  Upgrade packages = wanted(update);
   if (packages.empty()) return packages;
   TRY_IN("not all packages could be reinstalled", complete_package_backup(host, TRY(driver_packages(host))));
-  TRY(require_driver_only(TRY_IN("apt refuses to upgrade the driver", simulated(host, command_of(packages)))));
-  const auto fetched = fetch_archives(host, command_of(packages));
+  TRY(require_driver_only(TRY_IN("apt refuses to upgrade the driver", simulated(host, upgrade_command(packages)))));
+  const auto fetched = fetch_archives(host, upgrade_command(packages));
   if (!fetched && blames_lists(fetched.error()))
     TRY(refresh_lists(host, "the archives no longer have the listed packages"));  // for the next attempt
   TRY(fetched);
@@ -94,7 +80,7 @@ Result<void> apply(Host& host, const Parameters&) {
   const Upgrade packages = resumed ? TRY(interrupted(host)) : TRY(begin(host));
   if (packages.empty()) return {};
   if (resumed) TRY(forget_torn_dkms(host));  // otherwise a package of modules fails every time
-  TRY(change_packages(host, command_of(packages, resumed)));
+  TRY(change_packages(host, upgrade_command(packages, resumed)));
   return host.remove_tree(kUpdateUnderWay);
 }
 

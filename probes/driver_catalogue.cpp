@@ -13,6 +13,9 @@
 #include "machine/driver/machine.hpp"
 #include "machine/driver/solver.hpp"
 #include "machine/hardware/pci.hpp"
+#include "machine/packages/apt.hpp"
+#include "machine/packages/dpkg_status.hpp"
+#include "machine/packages/driver_packages.hpp"
 
 namespace p2pd {
 namespace {
@@ -31,7 +34,7 @@ nlohmann::json facts_of(const Machine& machine, const Choice& choice) {
     facts["kernels"].push_back({{"release", kernel.release}, {"compat_rules", kernel.rules}});
   facts["entries"] = nlohmann::json::object();  // "p2pctl catalogue" has the reasons
   for (const EntryVerdict& row : choice.table)
-    if (row.cause != "packages") facts["entries"][row.entry->id] = to_string(row.fit);  // those are for other machines
+    if (row.cause != "other-packages") facts["entries"][row.entry->id] = to_string(row.fit);
   return facts;
 }
 
@@ -40,13 +43,34 @@ constexpr Parameter kParameters[] = {
      "true: packages may be purged although the distribution offers a version with which they could stay"},
 };
 
+/// True if packages that could stay go.
+bool goes(const Host& host, const Machine& machine, const Choice& choice) {
+  return !choice.already_p2p && !choice.keeps_packages && machine.packages.can_stay() && !is_image(host);
+}
+
 /// Version that the distribution offers, with a build for which the packages could stay; they cannot stay as they are.
 Result<DriverUpdate> upgrade_instead(const Host& host, const Machine& machine, const Choice& choice) {
-  if (choice.already_p2p || choice.keeps_packages || !machine.packages.can_stay() || is_image(host))
-    return DriverUpdate();
+  if (!goes(host, machine, choice)) return DriverUpdate();
   auto update = driver_update(host);
   if (!update && update.error().code == ErrorCode::not_found) return DriverUpdate();  // there is no apt
   return update;
+}
+
+/// A package of the driver that apt may not upgrade (apt-mark hold); empty: none.
+std::string held_package(const Host& host) {
+  for (const DpkgPackage& package : dpkg_packages(host).value_or(std::vector<DpkgPackage>()))
+    if (package.present() && package.held() && driver_role(package.name) != DriverRole::none) return package.name;
+  return {};
+}
+
+/// Next step before an upgrade.
+std::string upgrade_step(const std::string& held) {
+  if (held.empty())
+    return "Update with \"sudo p2pctl apply driver-update\"; \"p2pctl cancel\" ends a run that is open.";
+  return fmt::format(
+      "{} is on hold: \"apt-mark unhold\" what may change, then \"sudo p2pctl apply driver-update\"; \"purge: true\" "
+      "for this step of the plan replaces the packages.",
+      held);
 }
 
 Result<Finding> check(const Host& host, const Parameters& parameters) {
@@ -60,12 +84,14 @@ Result<Finding> check(const Host& host, const Parameters& parameters) {
     finding.saw(kernel.running ? "/proc/sys/kernel/osrelease" : "/boot/vmlinuz-" + kernel.release, kernel.release);
   if (!machine.driver_version.empty()) finding.saw(kLoadedDriver, machine.driver_version);
   DriverUpdate update;
+  if (const std::string why = stale_lists(host); !why.empty() && host.live() && goes(host, machine, choice))
+    finding.facts["notes"].push_back(why + ": after \"apt-get update\" the packages may be able to stay");
   if (!parameters.value("purge", false)) update = TRY(upgrade_instead(host, machine, choice));
   if (!update.build.empty())
     finding.set(Verdict::fail,
                 fmt::format("the packages of {} can stay once they are upgraded to {}, for which {} is made",
                             update.installed, update.offered, update.build),
-                "Update with \"sudo p2pctl apply driver-update\"; \"p2pctl cancel\" ends a run that is open.");
+                upgrade_step(held_package(host)));
   else if (choice.entry == nullptr && !choice.already_p2p)
     finding.set(machine.gpus.empty() ? Verdict::not_applicable : Verdict::fail, choice.summary, choice.next);
   else if (choice.questions.empty())

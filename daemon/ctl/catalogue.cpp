@@ -137,7 +137,7 @@ void print_person(const Listing& listing) {
     std::vector<std::string> gpus;
     for (const auto& [name, evidence] : entry.architectures) gpus.push_back(evidence == kNoReport ? name + "?" : name);
     const EntryVerdict* verdict = verdict_of(listing, i);
-    if (!entry.has_runfile() && verdict != nullptr && verdict->cause == "packages") continue;  // for other machines
+    if (verdict != nullptr && verdict->cause == "other-packages") continue;
     rows.push_back({mark_of_fit(verdict), entry.id, entry.base_version, entry.cuda,
                     std::string(to_string(entry.known())), fmt::format("{}", fmt::join(gpus, " ")),
                     kernels_of(listing.all, entry)});
@@ -275,8 +275,9 @@ Result<int> catalogue_diff(const Context& context) {
   const int stop_fd = stop_signals();
   const Host host = TRY(context.host(stop_fd));
   const Catalogue all = TRY(catalogue_for(context, host));
-  const CatalogueEntry entry = TRY(entry_of(all, context.options.id));
+  CatalogueEntry entry = TRY(entry_of(all, context.options.id));
   const PatchedSource source = TRY(patched(context.options, all, entry, stop_fd));
+  entry.commit = source.commit;
   if (context.options.json) {
     print_json("p2pd.catalogue-diff/1", {{"id", entry.id},
                                          {"base_commit", source.base_commit},
@@ -305,10 +306,11 @@ Result<int> catalogue_allow(const Context& context) {
   const int stop_fd = stop_signals();
   Host host = TRY(context.host(stop_fd));
   const Catalogue all = TRY(catalogue_for(context, host));
-  const CatalogueEntry entry = TRY(entry_of(all, context.options.id));
+  CatalogueEntry entry = TRY(entry_of(all, context.options.id));
   if (entry.usable()) return tell_usable(context.options, entry);
   const PatchedSource source = TRY(patched(context.options, all, entry, stop_fd));
-  Allowance given{source.base_commit, entry.commit, entry.runfile_sha256};
+  entry.commit = source.commit;
+  Allowance given{source.base_commit, source.commit, entry.runfile_sha256};
   std::string from = "as the catalogue has it";
   if (entry.has_runfile() && given.runfile_sha256.empty()) {
     const Runfile published = TRY(find_runfile(host, sum_hosts(context.options), entry.base_version));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Verbs that walk: apply, revert, pause, resume, retry, cancel. They use the service, or a worker in this process.
+// Verbs that walk: apply, revert, pause, resume, retry, cancel. They ask the service, or run the engine in this
+// process.
 #include <fmt/format.h>
 #include <poll.h>
 #include <unistd.h>

@@ -196,7 +196,7 @@ std::vector<std::string> row_of(const Standing& s, const Assessment& seen) {
             dim(excused           ? "not in the way" + (summary.empty() ? "" : "; now: " + summary)
                 : summary.empty() ? "not checked before the steps above hold"
                                   : "waits; now: " + summary)};
-  if (excused && s.step->is_gate())
+  if (excused && s.kind == Standing::Kind::blocked)
     return {dim("·"), s.step->id,
             summary + dim(outlook == Outlook::ready ? "  (not in the way here)" : "  (the proof decides)")};
   const bool planned =

@@ -14,8 +14,14 @@ from catalogue_case import SHIPPED
 from cli_case import Case
 
 TABLE = pathlib.Path(__file__).with_name("ubuntu_drivers.txt")
-# Branch to the version that Ubuntu 24.04's archive has of it (2026-11-30): an owner of another has not upgraded
-OFFERED = {"535": "535.309.01", "550": "550.163.01", "570": "570.211.01", "580": "580.178.04", "590": "590.48.01", "595": "595.99.02"}
+# Branch to the version of its packages in Ubuntu 24.04's archive, and to the driver that these bring (2026-11-30): those of most branches
+# are empty, and need the packages of another
+OFFERED = {"535": ("535.309.01-0ubuntu0.24.04.2", "580.178.04"), "550": ("550.163.01-0ubuntu0.24.04.2", "580.178.04"),
+           "570": ("570.211.01-0ubuntu1.24.04.1", "580.178.04"), "580": ("580.178.04-0ubuntu0.24.04.1", "580.178.04"),
+           "590": ("590.48.01-0ubuntu0.24.04.5", "595.99.02"), "595": ("595.99.02-0ubuntu0.24.04.1", "595.99.02")}
+UPGRADE = ["apt-get", "--simulate", "--yes", "--quiet", "-oAPT::Get::AutomaticRemove=false", "-oDPkg::Lock::Timeout=60",
+           "-oDPkg::Options::=--force-confdef", "-oDPkg::Options::=--force-confold", "-oDPkg::Use-Pty=0",
+           "-oDir::Etc::PreferencesParts=/dev/null", "--allow-change-held-packages", "--no-remove", "--no-install-recommends", "install"]
 VERSIONS = ["535.288.01", "550.163.01", "570.133.20", "570.211.01", "580.95.05", "580.126.09", "580.142", "580.159.03", "580.173.02", "580.178.04",
             "590.48.01", "595.45.04", "595.71.05", "595.84"]
 CARDS = {"RTX 4090": "ubuntu24-6.14-rtx4090-x2", "RTX 3090": "ubuntu24-rtx3090-x2", "RTX 5090": "ubuntu24-rtx5090-x2"}
@@ -35,16 +41,19 @@ def by_version(text):
 class UbuntuDrivers(Case):
     def install(self, version):
         self.has_driver(version)
-        self.offer(version, OFFERED[version.split(".")[0]])
+        self.offer(version, *OFFERED[version.split(".")[0]])
 
-    def offer(self, version, offered):
-        """Records the answer of apt-cache about the packages of the driver."""
+    def offer(self, version, offered, brings):
+        """Records the answers of apt about the packages of the driver."""
         status = (self.tree / "var/lib/dpkg/status").read_text()
         packages = sorted(name for name, its in re.findall(r"^Package: (\S+)\n(?:.+\n)*?Version: (\S+)", status, re.MULTILINE) if version in its)
-        known = "".join(f"{name}:\n  Installed: {version}-0ubuntu1\n  Candidate: {version if 'firmware' in name else offered}-0ubuntu1\n" for name in packages)
+        known = "".join(f"{name}:\n  Installed: {version}-0ubuntu1\n  Candidate: {f'{version}-0ubuntu1' if 'firmware' in name else offered}\n" for name in packages)
         argv = ["apt-cache", "-oDir::Etc::PreferencesParts=/dev/null", "policy", *(f"{name}:amd64" for name in packages)]
-        command = {"argv": argv, "status": 0, "output": known, "errors": ""}
-        (self.tree / "commands/apt-cache-policy.json").write_text(json.dumps(command))
+        upgrade = [*UPGRADE, *(f"{name}={offered}" for name in packages if "firmware" not in name)]
+        comes = f"Inst libnvidia-compute-{brings.split('.')[0]} ({brings}-0ubuntu0.24.04.1 Ubuntu:24.04/noble-updates [amd64])\n"
+        for name, argv, output in (("apt-cache-policy", argv, known), ("apt-get-simulate", upgrade, comes)):
+            command = {"argv": argv, "status": 0, "output": output, "errors": ""}
+            (self.tree / f"commands/{name}.json").write_text(json.dumps(command))
 
     def outcome(self):
         """(what plan does, the driver version after it)"""

@@ -93,8 +93,9 @@ TEST_CASE("catalogue: a build is known as well as its weakest part, and used wit
   }
   const auto lacks = [](const Json& table, const std::string& what) {
     const CatalogueEntry entry = entry_of(table);
-    CHECK(entry.lacks == what);
-    CHECK(entry.usable() == what.empty());
+    CHECK(entry.why_not_usable() == what + " is not known");
+    CHECK_FALSE(entry.usable());
+    CHECK(entry.modules_usable() == what.ends_with("runfile"));
   };
   lacks(without(kPatch + "commit"), "the commit of its patch");
   lacks(without(kRelease + "runfile/sha256"), "the SHA-256 of its runfile");
@@ -223,6 +224,34 @@ TEST_CASE("catalogue: an allowance fills in what is missing, and counts for the 
   CHECK(parse_catalogue({{"x.yaml", tables()}, {"mine.yaml", two}}));
 }
 
+TEST_CASE("catalogue: a runfile that is known badly, or comes later, concerns no packages that stay", "[catalogue]") {
+  for (const char* known : {"single-source", "verified"}) {
+    const CatalogueEntry entry = entry_of(changed(kRelease + "runfile/known", known));
+    CHECK(entry.modules_usable());
+    CHECK(entry.usable() == (std::string(known) == "verified"));
+  }
+  const Json modules = {{"base_commit", std::string(40, '7')},
+                        {"commit", std::string(40, '1')}};  // allowed beside packages
+  Json weak = changed(kPatch + "known", "single-source");
+  weak["patches"]["test/main"]["commit"] = modules["commit"];
+  weak["releases"]["9.9.9"]["commit"] = modules["base_commit"];
+  const auto all =
+      parse_catalogue({{"x.yaml", weak}, {"mine.yaml", drop_in_of("allowed", "test/main", modules)}}).value();
+  const auto entry = std::ranges::find(all.entries, "test/main", &CatalogueEntry::id);
+  CHECK(entry->modules_usable());
+  CHECK(entry->usable());  // the runfile has a sum that two sources have
+}
+
+TEST_CASE("catalogue: the commit of a branch that is not pinned is the allowed one", "[catalogue]") {
+  Json weak = without(kPatch + "commit");
+  const Json given = {{"base_commit", weak["releases"]["9.9.9"]["commit"]}, {"commit", std::string(40, '1')}};
+  const auto all =
+      parse_catalogue({{"x.yaml", weak}, {"mine.yaml", drop_in_of("allowed", "test/main", given)}}).value();
+  const auto entry = std::ranges::find(all.entries, "test/main", &CatalogueEntry::id);
+  CHECK(entry->commit == std::string(40, '1'));
+  CHECK(entry->lacks.empty());
+}
+
 TEST_CASE("catalogue: a release has what its branch has, and its own first", "[catalogue]") {
   Json table = changed("/branches", {{"9", {{"cuda", "12.9"}, {"compat", {"rule"}}, {"gcc_min", 11}}}});
   CHECK(entry_of(table, "test/main-on-9.9.8").cuda == "12.9");
@@ -231,7 +260,7 @@ TEST_CASE("catalogue: a release has what its branch has, and its own first", "[c
   CHECK(entry_of(table).gcc_min == 11);
   const Json other = {{"schema", "p2pd.catalogue/2"}, {"branches", table["branches"]}};
   const auto apart = parse_catalogue({{"x.yaml", tables()}, {"mine.yaml", other}}).value().entries;
-  CHECK(std::ranges::find(apart, "test/main-on-9.9.8", &CatalogueEntry::id)->cuda.empty());  // another file's
+  CHECK(std::ranges::find(apart, "test/main-on-9.9.8", &CatalogueEntry::id)->cuda == "12.9");  // another file's
   table["branches"]["9"]["compat"] = {"none"};
   CHECK(mistake(table) == "x.yaml: branch 9: there is no compat rule none");
   CHECK(mistake(changed("/branches", {{"9.9", Json::object()}})) == "x.yaml: branch 9.9: not a branch of the driver");

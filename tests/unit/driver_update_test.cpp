@@ -51,12 +51,27 @@ TEST_CASE("driver update: a newer driver with a build in the catalogue") {
   CHECK(machine.update().installed == "580.95.05");
   CHECK(machine.update().offered == "580.178.04");
   CHECK(machine.update().build == "guru1987/580.105.08-p2p-on-580.178.04");
-  const auto packages = offered_packages(machine.host, machine.update()).value();
-  CHECK(packages.at("libnvidia-compute-580") == "580.178.04-0ubuntu0.24.04.1");
-  CHECK_FALSE(packages.contains("nvidia-firmware-580-580.95.05"));
+  const std::string packages = fmt::format("{}", fmt::join(machine.update().packages, " "));
+  CHECK(packages.find("libnvidia-compute-580=580.178.04-0ubuntu0.24.04.1") != std::string::npos);
+  CHECK(packages.find("nvidia-firmware-580-580.95.05") == std::string::npos);
   CHECK(machine.look().verdict == Verdict::pass);  // a note: the machine is as it should be
   CHECK(machine.look().next == "Update with \"sudo p2pctl apply driver-update\".");
   CHECK(machine.look({{"required", true}}).verdict == Verdict::fail);
+}
+
+TEST_CASE("driver update: empty packages that bring those of another branch, as Ubuntu's 570.211.01-0ubuntu1 do") {
+  Noble machine;
+  machine.candidate("580.999.01");
+  Command simulation = upgrade_command(machine.update().packages);
+  simulation.argv.insert(simulation.argv.begin() + 1, "--simulate");
+  machine.runner.on(
+      simulation.text(),
+      "Inst libnvidia-compute-580 [580.95.05-0ubuntu0.24.04.1] (580.999.01-0ubuntu0.24.04.1 Ubuntu:24.04/noble-updates "
+      "[amd64])\n"
+      "Inst libnvidia-compute-590 (590.48.01-0ubuntu0.24.04.1 Ubuntu:24.04/noble-updates [amd64])\n");
+  CHECK(machine.update().offered == "590.48.01");
+  CHECK(machine.update().build == "aikitoria/590.48.01-p2p");
+  CHECK(machine.update().packages.front().ends_with("=580.999.01-0ubuntu0.24.04.1"));  // what apt is asked for
 }
 
 TEST_CASE("driver update: without a build the packages stay") {

@@ -289,12 +289,18 @@ TEST_CASE("solver: packages stay with a build of their version that needs no run
   CHECK(graft.usable());
   Machine machine = machine_of(kTwo, {kBookworm}, "570.123.11");
   CHECK(choose_driver(some, machine).cause == "older");  // nothing to keep, and no runfile
-  CHECK(row(choose_driver(some, machine), graft.id).cause == "packages");
+  CHECK(row(choose_driver(some, machine), graft.id).cause == "other-packages");
   machine.packages.version = "570.123.11";
   const Choice kept = choose_driver(some, machine);
   CHECK(kept.entry->id == graft.id);
   CHECK(kept.keeps_packages);
   CHECK(kept.possible.empty());
+  machine.installed = "595.84";  // still loaded: apt lowered the packages, and nobody restarted
+  CHECK(choose_driver(some, machine).entry->id == graft.id);
+  graft.runfile_path = "/one.run";  // known badly, and not needed
+  CHECK_FALSE(graft.usable());
+  CHECK(choose_driver(some, machine).entry->id == graft.id);
+  graft.runfile_path.clear();
   machine.packages.why_not = "the firmware is not installed";
   const Choice bare = choose_driver(some, machine);
   CHECK(row(bare, graft.id).reason == "the installed packages cannot stay: the firmware is not installed");

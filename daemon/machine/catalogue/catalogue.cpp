@@ -267,17 +267,19 @@ Json at(const Json& row, const char* pin) {
 Result<void> add_rows(const Json& rows, const std::string& source, Table& into, std::vector<std::string>& notes) {
   for (const auto& [name, value] : rows.items()) {
     if (!value.is_object()) return fail(ErrorCode::invalid, fmt::format("{} {}: not an object", into.what, name));
-    const auto [there, is_new] = into.rows.try_emplace(name, Row{value, source});
-    Row& first = there->second;
-    if (into.completed_by != nullptr && !first.value.contains(into.completed_by) && value.contains(into.completed_by))
-      first.value[into.completed_by] = value[into.completed_by];
-    if (is_new || first.value == value) continue;
+    Row& first = into.rows.try_emplace(name, Row{value, source}).first->second;
     for (const char* pin : into.pins)
       if (!agree(at(first.value, pin), at(value, pin)))
         return fail(ErrorCode::invalid,
                     fmt::format("{} {}: another '{}' than in {}", into.what, name, pin + 1, first.source),
                     "Give what differs a name of its own, or take it out of the drop-in.");
-    notes.push_back(fmt::format("{}: {} {} is in {} too, which counts", source, into.what, name, first.source));
+    const char* more = into.completed_by;
+    if (more != nullptr && !first.value.contains(more) && value.contains(more)) {
+      first.value[more] = value[more];
+      first.source = source;  // to blame, if that is wrong
+    } else if (first.value != value) {
+      notes.push_back(fmt::format("{}: {} {} is in {} too, which counts", source, into.what, name, first.source));
+    }
   }
   return {};
 }
@@ -303,31 +305,33 @@ Result<void> add_file(const CatalogueFile& file, Tables& into) {
   return {};
 }
 
-/// Pin that a used entry needs, but no file has; empty: none.
+/// Pin that its modules need, but no file has; empty: none.
 std::string lacking(const CatalogueEntry& entry) {
   if (entry.commit.empty()) return entry.patch_file.empty() ? "the commit of its patch" : "the SHA-256 of its patch";
   if (entry.base_commit.empty()) return "the commit of its release";
   if (entry.is_graft() && entry.made_for_commit.empty()) return "the commit of " + entry.made_for;
-  if (entry.has_runfile() && entry.runfile_sha256.empty()) return "the SHA-256 of its runfile";
   if (entry.architectures.empty()) return "a GPU architecture";
   return {};
 }
 
-/// Applies an allowance if it is for these hashes; ignores one for others.
+/// Applies an allowance if it is for these hashes; ignores one for others. Without a sum it is for the modules alone.
 void allow(CatalogueEntry& entry, const Allowance& given) {
   const auto agrees = [](const std::string& pin, const std::string& allowed) { return pin.empty() || pin == allowed; };
-  if (given.commit != entry.commit || !agrees(entry.base_commit, given.base_commit) ||
-      !agrees(entry.runfile_sha256, given.runfile_sha256))
+  const bool has_sum = !given.runfile_sha256.empty();
+  if (!agrees(entry.commit, given.commit) || !agrees(entry.base_commit, given.base_commit) ||
+      (has_sum && !agrees(entry.runfile_sha256, given.runfile_sha256)))
     return;
   entry.allowed = true;
+  entry.runfile_allowed = has_sum;
+  entry.commit = given.commit;
   entry.base_commit = given.base_commit;
-  entry.runfile_sha256 = given.runfile_sha256;
+  if (has_sum) entry.runfile_sha256 = given.runfile_sha256;
 }
 
-/// A release, with what its branch in the same file has for all of them.
+/// A release, with what its branch has for all of them.
 Json release_row(const Tables& tables, const std::string& version, const Row& row) {
   const auto branch = tables.branches.rows.find(version.substr(0, version.find('.')));
-  if (branch == tables.branches.rows.end() || branch->second.source != row.source) return row.value;
+  if (branch == tables.branches.rows.end()) return row.value;
   Json merged = branch->second.value;
   merged.update(row.value);
   return merged;
@@ -427,6 +431,12 @@ Result<Catalogue> built(const Tables& tables, const std::string& shipped) {
 std::string_view to_string(Known known) {
   constexpr std::string_view kNames[] = {"single source", "corroborated", "verified"};
   return kNames[static_cast<std::size_t>(known)];
+}
+
+std::string CatalogueEntry::why_not_usable() const {
+  if (!lacks.empty()) return lacks + " is not known";
+  return has_runfile() && runfile_sha256.empty() ? "the SHA-256 of its runfile is not known"
+                                                 : "its hashes are confirmed by one source only";
 }
 
 CatalogueFile shipped_catalogue() { return {"catalogue.yaml", parse_json(kCatalogue)}; }

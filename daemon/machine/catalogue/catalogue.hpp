@@ -37,8 +37,8 @@ std::string_view to_string(Known known);  ///< "single source", "corroborated", 
 /// A known fault of a build.
 struct Defect {
   std::string id;
-  std::string text;                     ///< effect, for a person
-  std::string use;                      ///< use of P2P that it breaks (base/p2p_use.hpp); empty: no single use
+  std::string text;  ///< effect, for a person
+  std::string use;   ///< use of P2P that it breaks (machine/hardware/p2p_use.hpp); empty: no single use
   std::set<std::string> architectures;  ///< architectures of the GPUs that it was seen with; empty: any
   bool grave = false;  ///< takes every GPU down, or the host, until a restart; or no CUDA program starts
   std::set<std::string> together = {};  ///< it needs GPUs of all these architectures in one machine
@@ -90,8 +90,9 @@ struct CatalogueEntry {
 
   /// Evidence for the release, the patch and the runfile.
   Known base_known = Known::single_source, patch_known = Known::single_source, runfile_known = Known::single_source;
-  std::string lacks;             ///< pin that no file has: "the SHA-256 of its runfile"; empty: none
-  bool allowed = false;          ///< allowed on this machine, with these hashes
+  std::string lacks;             ///< pin of its modules that no file has: "the commit of its patch"; empty: none
+  bool allowed = false;          ///< modules of these hashes are allowed on this machine
+  bool runfile_allowed = false;  ///< so is the runfile
   bool of_this_machine = false;  ///< from a drop-in: such a build precedes those of p2pd
   std::string source;            ///< file that it is from
 
@@ -101,8 +102,18 @@ struct CatalogueEntry {
     const Known modules = std::min(base_known, patch_known);
     return has_runfile() ? std::min(modules, runfile_known) : modules;
   }
-  /// True if every part is pinned, and either known well enough or allowed.
-  bool usable() const { return lacks.empty() && (known() != Known::single_source || allowed); }
+  /// True if the modules are pinned, and either known well enough or allowed: all that a machine needs whose packages
+  /// stay.
+  bool modules_usable() const {
+    return lacks.empty() && (std::min(base_known, patch_known) != Known::single_source || allowed);
+  }
+  /// The same of every part.
+  bool usable() const {
+    return modules_usable() &&
+           (!has_runfile() || (!runfile_sha256.empty() && (runfile_known != Known::single_source || runfile_allowed)));
+  }
+  /// Reason why it is not: "the commit of its patch is not known".
+  std::string why_not_usable() const;
 };
 
 struct Catalogue {

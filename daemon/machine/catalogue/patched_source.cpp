@@ -132,22 +132,28 @@ Download patch_download(const CatalogueEntry& entry) {
   return download;
 }
 
-/// Fetches the patch file, and checks it against its pin.
-Result<std::string> fetch_patch(Host& host, const CatalogueEntry& entry) {
+/// Fetches the patch file, and checks it against its pin; pins it if it has none.
+Result<std::string> fetch_patch(Host& host, CatalogueEntry& entry) {
   const auto path = local_path(entry.patch_file);
   std::string text = path ? TRY(host.files().read(*path, kPatchLimit)) : TRY(fetch_text(host, patch_download(entry)));
-  if (const std::string sum = sha256_of(text); sum != entry.commit)
+  const std::string sum = sha256_of(text);
+  if (entry.commit.empty()) entry.commit = sum;
+  if (sum != entry.commit)
     return fail(ErrorCode::invalid,
                 fmt::format("{} has the SHA-256 {}, and expected was {}", entry.patch_file, sum, entry.commit),
                 "Compare it with its source; a drop-in may pin another one.");
   return text;
 }
 
-/// Fetches a fork's commit, and makes it a patch.
-Result<void> take_commit(Host& host, GitStore& store, const CatalogueEntry& entry,
-                         const std::vector<std::string>& mirrors, PatchedSource& source) {
+/// Fetches a fork's commit, that of its branch if none is pinned, and makes it a patch.
+Result<void> take_commit(Host& host, GitStore& store, CatalogueEntry& entry, const std::vector<std::string>& mirrors,
+                         PatchedSource& source) {
   std::vector<std::string> repositories = {entry.repository};
   repositories.insert(repositories.end(), entry.also_in.begin(), entry.also_in.end());
+  if (entry.commit.empty())  // a mirror's branch is not the fork's
+    entry.commit =
+        TRY(first_of("branch " + entry.branch, places_of(host, repositories, "", {}),
+                     [&](const std::string& place) { return store.commit_of(place, "refs/heads/" + entry.branch); }));
   const auto places = places_of(host, repositories, entry.commit, mirrors);
   TRY(first_of(fmt::format("commit {} of {}", entry.commit, entry.id), places,
                [&](const std::string& place) -> Result<std::string> {
@@ -237,10 +243,10 @@ Result<void> take_source(Host& host, const CatalogueEntry& entry, const std::str
 }  // namespace
 
 Result<PatchedSource> make_patched_source(Host& host, GitStore& store, const Catalogue& all,
-                                          const CatalogueEntry& entry, const std::vector<std::string>& mirrors,
+                                          const CatalogueEntry& pinned, const std::vector<std::string>& mirrors,
                                           std::string* refusal) {
   PatchedSource source;
-  source.commit = entry.commit;
+  CatalogueEntry entry = pinned;
   source.base_commit = TRY(fetch_release(host, store, all, entry.base_version, entry.base_commit, mirrors));
   source.made_for_commit = !entry.is_graft()
                                ? source.base_commit
@@ -249,6 +255,7 @@ Result<PatchedSource> make_patched_source(Host& host, GitStore& store, const Cat
     TRY(take_commit(host, store, entry, mirrors, source));
   else
     source.patch = TRY(fetch_patch(host, entry));
+  source.commit = entry.commit;
   const auto applied = store.apply(source.base_commit, source.patch);
   if (refusal != nullptr && !applied && applied.error().code == ErrorCode::invalid) *refusal = applied.error().message;
   source.tree = TRY_IN(fmt::format("the patch of {} on NVIDIA's {}", entry.id, entry.base_version), applied);

@@ -24,10 +24,11 @@ struct PatchedSource {
 
 /// Makes the source of `entry` in `store`; check_out() of `store` then writes it.
 ///
-/// The release and the patch are the pinned ones; if the release is not pinned, the patch must descend from NVIDIA's
-/// tag. Only C files below kernel-open/ and src/ may change: any other file there runs while it is built. `mirrors`
-/// (file, http, https) are tried first. An Error names the difference: invalid, it is not what was pinned; not_found,
-/// no place has it. `refusal` receives it if the patch does not apply to the release.
+/// The release and the patch are the pinned ones. If the release is not pinned, the patch must descend from NVIDIA's
+/// tag; if the patch is not, it is that of the fork's branch now. Only C files below kernel-open/ and src/ may change:
+/// any other file there runs while it is built. `mirrors` (file, http, https) are tried first. An Error names the
+/// difference: invalid, it is not what was pinned; not_found, no place has it. `refusal` receives it if the patch does
+/// not apply to the release.
 Result<PatchedSource> make_patched_source(Host& host, GitStore& store, const Catalogue& all,
                                           const CatalogueEntry& entry, const std::vector<std::string>& mirrors,
                                           std::string* refusal = nullptr);

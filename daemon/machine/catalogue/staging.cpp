@@ -23,6 +23,12 @@ bool is_mirror(std::string_view url) {
          std::ranges::all_of(url, printable);
 }
 
+Error not_usable_yet(const CatalogueEntry& entry) {
+  return {ErrorCode::invalid,
+          fmt::format("{} ({}) may not be used yet: {}", entry.id, entry.source, entry.why_not_usable()),
+          fmt::format("\"p2pctl catalogue allow {}\" shows what is known of it, and asks.", entry.id)};
+}
+
 }  // namespace
 
 std::optional<Finding> no_entry_needed(const Parameters& parameters) {
@@ -54,18 +60,13 @@ Result<CatalogueEntry> staged_entry(const Catalogue& all, const Parameters& para
   if (found == all.entries.end())
     return fail(ErrorCode::not_found, "the catalogue has no entry " + id,
                 "The check driver-catalogue lists the entries: \"p2pctl doctor --json\".");
-  if (!found->usable())
-    return fail(ErrorCode::invalid,
-                fmt::format("{} ({}) may not be used yet: {}", id, found->source,
-                            found->lacks.empty() ? "its hashes are confirmed by one source only"
-                                                 : found->lacks + " is not known"),
-                fmt::format("\"p2pctl catalogue allow {}\" shows what is known of it, and asks.", id));
-  return *found;
+  return found->modules_usable() ? Result<CatalogueEntry>(*found) : Failure(not_usable_yet(*found));
 }
 
 Result<CatalogueEntry> staged_userspace(const Catalogue& all, const Parameters& parameters) {
   CatalogueEntry entry = TRY(staged_entry(all, parameters));
-  if (entry.has_runfile() || keeps_packages(parameters)) return entry;
+  if (keeps_packages(parameters)) return entry;
+  if (entry.has_runfile()) return entry.usable() ? Result<CatalogueEntry>(entry) : Failure(not_usable_yet(entry));
   return fail(ErrorCode::invalid,
               fmt::format("{} is for installed packages of {}: it has no runfile", entry.id, entry.base_version),
               "Say \"userspace: keep\" in the plan, or take an entry with a runfile.");

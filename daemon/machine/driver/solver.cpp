@@ -30,11 +30,12 @@ struct Objection {
 /// Objects if a build for it failed on this machine, whatever was expected of it.
 std::optional<Objection> trial_objection(const CatalogueEntry& entry, const Machine& machine,
                                          const BuildTarget& kernel) {
-  for (const auto& [what, name] :
-       {std::pair("it did not build here for " + kernel.release, build_name(entry, kernel.release)),
-        {std::string("its source could not be made here"), build_name(entry, kNoSource)}})
+  const std::string build = build_name(entry, kernel.release), source = build_name(entry, kNoSource);
+  for (const auto& [cause, what, name] :
+       {std::tuple("kernel", "it did not build here for " + kernel.release, build),
+        std::tuple("source", std::string("its source could not be made here"), source)})
     if (const auto failed = machine.failed_builds.find(name); failed != machine.failed_builds.end())
-      return Objection{Fit::rejected, "kernel",
+      return Objection{Fit::rejected, cause,
                        fmt::format("{}: {}; remove {} to try it again", what, failed->second, build_log_of(name))};
   return std::nullopt;
 }
@@ -104,11 +105,6 @@ std::optional<Objection> objection(const Catalogue& catalogue, const CatalogueEn
   return gravest;
 }
 
-/// Reason why an entry may not be used yet.
-std::string not_usable(const CatalogueEntry& entry) {
-  return entry.lacks.empty() ? "its hashes are confirmed by one source only" : entry.lacks + " is not known";
-}
-
 /// Judges an entry as if it could be used.
 EntryVerdict judge_usable(const Catalogue& catalogue, const CatalogueEntry& entry, const Machine& machine) {
   EntryVerdict verdict{.entry = &entry, .fit = Fit::fits, .reason = "it fits every GPU and every bootable kernel"};
@@ -118,12 +114,12 @@ EntryVerdict judge_usable(const Catalogue& catalogue, const CatalogueEntry& entr
     verdict.reason = std::move(found.reason);
     return verdict;
   };
-  if (!entry.has_runfile() && !keeps_packages(entry, machine))
-    return object(
-        {Fit::rejected, "packages",
-         entry.base_version == machine.packages.version
-             ? "the installed packages cannot stay: " + machine.packages.why_not
-             : fmt::format("it is for machines with packages of {}: no runfile is listed", entry.base_version)});
+  const bool keeps = keeps_packages(entry, machine);
+  if (!entry.has_runfile() && entry.base_version != machine.packages.version)
+    return object({Fit::rejected, "other-packages",
+                   fmt::format("it is for machines with packages of {}: no runfile is listed", entry.base_version)});
+  if (!entry.has_runfile() && !keeps)
+    return object({Fit::rejected, "packages", "the installed packages cannot stay: " + machine.packages.why_not});
   for (const std::string& generation : generations(machine))
     if (!entry.architectures.contains(generation))
       return object(
@@ -133,7 +129,7 @@ EntryVerdict judge_usable(const Catalogue& catalogue, const CatalogueEntry& entr
   if (entry.dynamic_bar1 && std::ranges::none_of(machine.gpus, converted))
     return object({Fit::rejected, "dynamic-bar1",
                    "it is for cards that were converted to more memory than their BAR1 can cover"});
-  if (version_of(entry) < parse_version(machine.installed).value_or(Version()))
+  if (!keeps && version_of(entry) < parse_version(machine.installed).value_or(Version()))
     return object({Fit::rejected, "older", fmt::format("it is older than the installed {}", machine.installed)});
   std::string running;  // set if the running kernel is not rejected
   for (const Machine::Target& kernel : machine.kernels) {
@@ -153,10 +149,10 @@ EntryVerdict judge_usable(const Catalogue& catalogue, const CatalogueEntry& entr
 /// Judges one entry on this machine, regardless of other obstacles to P2P; reads nothing.
 EntryVerdict judge_entry(const Catalogue& catalogue, const CatalogueEntry& entry, const Machine& machine) {
   EntryVerdict verdict = judge_usable(catalogue, entry, machine);
-  if (entry.usable()) return verdict;
+  if (keeps_packages(entry, machine) ? entry.modules_usable() : entry.usable()) return verdict;
   verdict.fits_if_allowed = verdict.fit != Fit::rejected;
   verdict.reason = fmt::format(
-      "not used, because {}; {}", not_usable(entry),
+      "not used, because {}; {}", entry.why_not_usable(),
       verdict.fits_if_allowed ? "allowed, it would fit" : "and even then it would not fit: " + verdict.reason);
   verdict.fit = Fit::candidate;
   return verdict;
@@ -263,17 +259,17 @@ void settle_without_patch(Choice& choice, const Machine& machine) {
                                machine.driver_version, machine.gpus.size(), machine.gpus.front().model->name);
 }
 
-/// Number of checks that an entry passed before its rejection; more is nearer.
-int distance(const EntryVerdict& verdict) {
-  constexpr std::string_view kCauses[] = {"packages", "dynamic-bar1", "architecture", "older",
-                                          "kernel",   "compiler",     "headers"};
+/// How near an entry was to a fit, by the cause of its rejection; more is nearer.
+std::ptrdiff_t nearness_of(const EntryVerdict& verdict) {
+  constexpr std::string_view kCauses[] = {"other-packages", "packages", "dynamic-bar1", "architecture", "older",
+                                          "source",         "kernel",   "compiler",     "headers"};
   const auto found = std::ranges::find(kCauses, verdict.cause);
-  return verdict.running_only ? 10 : static_cast<int>(found - std::begin(kCauses));
+  return verdict.running_only ? std::ssize(kCauses) + 1 : found - std::begin(kCauses);
 }
 
 /// Settles if no usable entry fits: names the nearest one, and candidates that would fit.
 void settle_without_entry(Choice& choice, const Machine& machine) {
-  const auto nearness = [](const EntryVerdict& one) { return std::pair(distance(one), version_of(*one.entry)); };
+  const auto nearness = [](const EntryVerdict& one) { return std::pair(nearness_of(one), version_of(*one.entry)); };
   const EntryVerdict* nearest = nullptr;
   std::vector<std::string> candidates;
   for (const EntryVerdict& verdict : choice.table) {
@@ -294,7 +290,8 @@ void settle_without_entry(Choice& choice, const Machine& machine) {
             "p2pd installs no older driver."};
   else if (nearest != nullptr)
     gate = {nearest->cause, fmt::format("no driver fits; {} comes nearest: {}", nearest->entry->id, nearest->reason),
-            "Boot a kernel that it fits, and remove those that it does not."};
+            nearest->cause == "source" ? "Report it: the catalogue says that the patch applies."
+                                       : "Boot a kernel that it fits, and remove those that it does not."};
   if (!candidates.empty())
     gate.next += fmt::format(
         " Would fit, and may not be used yet: {}. \"p2pctl catalogue allow {}\" shows what is known, and asks.",
@@ -381,7 +378,9 @@ std::string why_packages_go(const Choice& choice, const Machine& machine) {
   const PackagedUserspace& packages = machine.packages;
   const CatalogueEntry* build = nullptr;  // fitting build of their version
   for (const EntryVerdict& verdict : choice.table)
-    if (verdict.entry->base_version == packages.version && verdict.fit <= Fit::open) build = verdict.entry;
+    if (verdict.entry->base_version == packages.version && verdict.fit <= Fit::open &&
+        verdict.entry->dynamic_bar1 == choice.needs_dynamic_bar1)
+      build = verdict.entry;
   if (packages.version.empty() || !packages.why_not.empty()) return packages.why_not;
   if (build == nullptr && choice.possible.empty())
     return fmt::format("no build of {} may be used and fits", packages.version);

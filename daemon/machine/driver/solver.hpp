@@ -15,7 +15,8 @@ struct EntryVerdict {
   enum class Fit { fits, untried, open, rejected, candidate };
   const CatalogueEntry* entry = nullptr;  ///< of the catalogue that was given
   Fit fit = Fit::rejected;
-  /// Cause of a rejection: "packages", "architecture", "dynamic-bar1", "older", "kernel", "compiler", "headers".
+  /// Cause of a rejection: "other-packages" (it is for machines with those), "packages", "architecture",
+  /// "dynamic-bar1", "older", "source", "kernel", "compiler", "headers".
   std::string cause = {};
   std::string reason = {};       ///< one sentence: the reason, and what would change it
   bool running_only = false;     ///< fits the running kernel, not every bootable one
@@ -32,7 +33,7 @@ struct Choice {
   std::string next;                 ///< action for the operator if there is no entry
   std::vector<EntryVerdict> table;  ///< verdicts on every entry, in the catalogue's order
   std::vector<std::string> questions;    ///< facts that could not be found out and could still forbid the entry
-  std::vector<std::string> notes;        ///< facts that forbid nothing: known defects, a driver that is lowered
+  std::vector<std::string> notes;        ///< facts that forbid nothing: known defects, packages that go
   std::vector<CatalogueEntry> possible;  ///< builds for the installed packages that no file lists, best first
   bool keeps_packages = false;           ///< the entry has the installed packages' version: they stay
   bool needs_dynamic_bar1 = false;       ///< a card has more VRAM than its BAR1 can cover

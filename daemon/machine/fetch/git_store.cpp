@@ -288,11 +288,12 @@ Result<std::string> GitStore::apply(const std::string& commit, const std::string
   if (!patch.empty()) {
     Command command = git({"apply", "--cached", "-"});
     command.input = patch;
-    if (const auto applied = host_->run(command); !applied)
-      return applied.error().code != ErrorCode::command
-                 ? Failure(applied.error())
-                 : fail(ErrorCode::invalid, applied.error().message,
-                        "Use a patch that was made for this release, or a later one of its branch.");
+    const auto applied = host_->run(command);
+    const auto says = [&](const char* text) { return applied.error().message.find(text) != std::string::npos; };
+    if (!applied && (says("status 1: ") || says("status 128: ")) && !says("unable to "))  // else a full disk, or a killed git
+      return fail(ErrorCode::invalid, applied.error().message,
+                  "Use a patch that was made for this release, or a later one of its branch.");
+    if (!applied) return Failure(applied.error());
   }
   return trimmed(TRY(ask(git({"write-tree"}))));
 }

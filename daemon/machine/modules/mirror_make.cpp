@@ -192,7 +192,7 @@ Result<MirrorMade> make_mirror(const Host& machine, const Catalogue& all, Host& 
   for (const CatalogueEntry& entry : all.entries) {
     if (!entry.lacks.empty()) continue;
     if (is_new(source_of(entry))) TRY(add_source(maker, machine, entry));
-    if (entry.has_runfile() && is_new(runfile_of(entry))) TRY(add_runfile(maker, machine, entry));
+    if (!entry.runfile_sha256.empty() && is_new(runfile_of(entry))) TRY(add_runfile(maker, machine, entry));
   }
   return maker.finish();
 }

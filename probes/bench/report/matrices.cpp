@@ -242,7 +242,7 @@ void put_totals(Page& page, const Measurement& run) {
   const std::optional<double> together = median_of(run.all_to_all_gb_s);
   const std::string atomics = run.gpus.size() < 2 ? "" : atomics_line(run);
   const std::string reduces = all_reduce_line(run), host = host_memory_line(run);
-  if (together || !atomics.empty() || !reduces.empty() || run.soak) page.blank();
+  if (together || !atomics.empty() || !reduces.empty() || !host.empty() || run.soak) page.blank();
   if (together) page.line(fmt::format("All pairs at once: {} GB/s in all", number_text(*together)));
   if (!reduces.empty()) page.line(reduces);
   if (!host.empty()) page.line(host);
