@@ -31,12 +31,13 @@ HOMES = set(ROOMS[-1][1])  # first word of a header of ours
 BUDGET = {
     # base has the reader and writer of structs, and machine/hardware the measurement: the bench had both to itself
     # a build for every version of a driver's packages, without a runfile; that a plan purges packages is said first: catalogue, driver,
-    # probes, and some lines in actions, base, ctl, screen
-    "daemon": 111, "daemon/base": 4016, "daemon/bus": 1162, "daemon/ctl": 3528, "daemon/engine": 3726,
-    "daemon/machine/boot": 2449, "daemon/machine/catalogue": 1910, "daemon/machine/driver": 3567, "daemon/machine/fetch": 1040,
-    "daemon/machine/hardware": 3360, "daemon/machine/modules": 3433, "daemon/machine/packages": 2101,
+    # probes, and some lines in actions, base, ctl, screen. What archives really hold (empty packages of an old branch, a runfile that is
+    # known badly, a hold, old lists) and systems that are not tested: catalogue, driver, probes, and some lines in ctl, fetch, modules
+    "daemon": 111, "daemon/base": 4016, "daemon/bus": 1162, "daemon/ctl": 3543, "daemon/engine": 3726,
+    "daemon/machine/boot": 2449, "daemon/machine/catalogue": 1940, "daemon/machine/driver": 3597, "daemon/machine/fetch": 1041,
+    "daemon/machine/hardware": 3360, "daemon/machine/modules": 3440, "daemon/machine/packages": 2101,
     "daemon/plan": 1517, "daemon/record": 2146, "daemon/report": 1326, "daemon/screen": 1086, "daemon/worker": 1563,
-    "actions": 2604, "probes": 5141, "probes/bench": 9363,
+    "actions": 2604, "probes": 5167, "probes/bench": 9363,
 }
 GENERATED = {("daemon/machine/catalogue/catalogue.cpp", "catalogue.inc"), ("daemon/machine/modules/module_build.cpp", "compat.inc"),
              ("daemon/machine/hardware/gpus.cpp", "gpus.inc"), ("daemon/machine/hardware/pcie_path.cpp", "host-bridges.inc"),

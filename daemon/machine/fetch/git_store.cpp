@@ -290,7 +290,7 @@ Result<std::string> GitStore::apply(const std::string& commit, const std::string
     command.input = patch;
     const auto applied = host_->run(command);
     const auto says = [&](const char* text) { return applied.error().message.find(text) != std::string::npos; };
-    if (!applied && (says("status 1: ") || says("status 128: ")) && !says("unable to "))  // else a full disk, or a killed git
+    if (!applied && (says("status 1: ") || says("status 128: ")) && !says("unable to "))
       return fail(ErrorCode::invalid, applied.error().message,
                   "Use a patch that was made for this release, or a later one of its branch.");
     if (!applied) return Failure(applied.error());
