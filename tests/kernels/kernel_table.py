@@ -36,7 +36,7 @@ def write(table):
 
 
 def ranges(table):
-    """Rows of Markdown: kernels for which the same releases build, of those tried, and these; "A to B" if each one tried between them does."""
+    """Rows of Markdown: kernels for which the same releases build, of those tried, and these; "A to B" if each listed release between them does."""
     releases = sorted(table["releases"], key=by_version)
     rows = {}  # (releases tried, those that build) to kernels
     for kernel in sorted(table["kernels"], key=by_version):
@@ -47,7 +47,7 @@ def ranges(table):
     for (tried, builds), kernels in rows.items():
         runs = []
         for name in builds:
-            if runs and tried.index(name) == tried.index(runs[-1][-1]) + 1:
+            if runs and releases.index(name) == releases.index(runs[-1][-1]) + 1:
                 runs[-1].append(name)
             else:
                 runs.append([name])
