@@ -149,6 +149,14 @@ def ubuntu(number, *packages, suffix, prebuilt=""):
     return make
 
 
+def with_empty_packages(tree, layout):
+    """Adds the archive of updates, and builds of the branch whose packages it brings."""
+    with tree.file(WORLD_LIST).open("a") as file:
+        file.write(f"deb [trusted=yes] file:///srv/driver-world/apt/ubuntu {layout.origin.partition(':')[2]}-updates main restricted\n")
+    apt_get(tree, "-o", "APT::Get::List-Cleanup=0", "update")
+    tree.run("cp", "/srv/driver-world/catalogue/branches.yaml", "/etc/p2pd/catalogue.d/driver-world.yaml")
+
+
 JAMMY, NOBLE = ("5.15.0-140-generic", "5.15.0-142-generic"), ("6.14.0-24-generic", "6.17.0-8-generic")
 SERIES, PREBUILT, NEWER_PREBUILT = "linux-modules-nvidia-570-open-generic-hwe-24.04", "6.14.0-24.24~24.04.3", "6.17.0-8.8~24.04.3"
 ANOTHER = "nvidia-driver-595-open"
@@ -163,14 +171,23 @@ LAYOUTS = [
 ]
 
 
+ANOTHER_BRANCH = "another branch"
 # rows as in actions_test.py, on the trees of a Machine
 ROWS = [("driver-pins", KEPT, "kept", ()), ("driver-modules", KEPT, "built", ()),
-        ("driver-update", {"required": True}, "backed up", ("packages", "apt"))]
+        ("driver-update", {"required": True}, "backed up", ("packages", "apt")),
+        ("driver-update", {"required": True}, ANOTHER_BRANCH, ("packages", "apt"))]
+
+
+def rows_of(layout):
+    """The rows that its archives have; no modules of another branch are prebuilt."""
+    return [row for row in ROWS if row[2] != ANOTHER_BRANCH or (layout.another and not layout.prebuilt)]
 
 
 class Machine:
-    """The trees of a layout: `kept` has the driver's packages, `built` staged files for their version, `backed up` a backup of them."""
-    STAGED = {"built": [(name, {"entry": KEPT["entry"]}) for name in ("driver-source", "driver-build")], "backed up": [("way-back", OFFERED)]}
+    """The trees of a layout: `kept` has the driver's packages, `built` staged files for their version, `backed up` a backup of them,
+    ANOTHER_BRANCH also an archive in which they are empty and need those of a newer branch."""
+    STAGED = {"built": [(name, {"entry": KEPT["entry"]}) for name in ("driver-source", "driver-build")], "backed up": [("way-back", OFFERED)],
+              ANOTHER_BRANCH: [("way-back", OFFERED)]}
 
     def __init__(self, work, root, layout):
         self.work, self.layout = work, layout
@@ -182,11 +199,13 @@ class Machine:
     def ground(self, name):
         if name not in self.made:
             tree = self.made[name] = self.tree(name.replace(" ", "-"))
+            if name == ANOTHER_BRANCH:
+                with_empty_packages(tree, self.layout)
             if name == "backed up" and self.layout.prebuilt:  # the newer driver's modules need the newer kernel, which is no driver package
                 apt_get(tree, "install", *(f"linux-{kind}-{self.layout.kernels[-1]}" for kind in ("image", "headers")))
             status, told = tree.p2pctl("apply", tree.plan(self.STAGED[name]), "--state", f"/mnt/{tree.name}.state", live=True)
             need(status == 0 and told["result"] == "done", f"{name}: {status} {told}")
-            if name == "backed up":
+            if name in ("backed up", ANOTHER_BRANCH):
                 put_cards(tree)  # the check that a driver fits reads the cards
         return self.made[name]
 

@@ -10,6 +10,7 @@ Then on a machine where pins and modules were applied, and made permanent:
   unattended         the same with unattended-upgrades
   packages again     the package with modules is reinstalled, or replaced by another build of the same driver: p2pd's modules win
   another branch     a newer branch's driver is asked for, as ubuntu-drivers does: apt refuses, nothing changes; after revert it comes
+  next branch        the packages become empty, and need a newer branch's: p2pd takes both, with its modules for that branch, and keeps them
   new kernel         a kernel is installed (on 24.04 that of the next HWE series): p2pd builds modules for it, which win, too; the older one is purged, with p2pd's modules
   modules removed    the package with modules is removed: p2pd's modules win
   driver purged      the driver is purged: doctor says so
@@ -21,13 +22,14 @@ import re
 import sys
 
 sys.dont_write_bytecode = True
-from actions_test import CELLS, KEPT, settle  # noqa: E402
+from actions_test import CELLS, KEPT, OFFERED, put_cards, settle  # noqa: E402
 from kept_test import BAN, HOOK, OVERRIDE, REMOVAL, STEPS, keep  # noqa: E402
-from layouts import LAYOUTS, NEWER_PREBUILT, OLD, PREBUILT, ROWS, SERIES, WITHOUT_DEBIAN, Machine, apt_get, driver_packages  # noqa: E402
+from layouts import ANOTHER_BRANCH, LAYOUTS, NEWER_PREBUILT, OLD, PREBUILT, SERIES, WITHOUT_DEBIAN, Machine, apt_get, driver_packages, rows_of, with_empty_packages  # noqa: E402
 from world_tree import Cases, arguments, need  # noqa: E402
 
 MODULES = ("nvidia", "nvidia-modeset", "nvidia-drm", "nvidia-uvm", "nvidia-peermem")
 OURS = "updates/p2pd"
+NEXT_BRANCH = "driver-world/595.123.11-p2p"
 OWN_FILES = (BAN, OVERRIDE, HOOK, REMOVAL, "/etc/kernel/header_postinst.d/dkms-p2pd", "/etc/apt/preferences.d/00p2pd-driver",
              "/etc/apt/apt.conf.d/52p2pd-driver")
 UNATTENDED = "/etc/apt/apt.conf.d/51layouts"
@@ -176,6 +178,29 @@ def another_branch(machine, layout):
         tree.same(twin, when=["packages", "apt"], without=["/usr/libexec*"])
 
 
+def next_branch(machine, layout):
+    with machine.both("next-branch") as (tree, twin):
+        for one in (tree, twin):
+            put_cards(one)
+            with_empty_packages(one, layout)
+        before, build = versions(tree), {"entry": NEXT_BRANCH}
+        settle(tree, "apply", tree.plan([("way-back", OFFERED)]), "--state", f"/mnt/{tree.name}.state")  # a backup is not made again after the upgrade
+        settle(tree, "apply", tree.plan([("driver-source", build), ("driver-build", build), ("driver-update", {"required": True}),
+                                         ("driver-pins", {**build, "userspace": "keep"}), ("driver-modules", {**build, "userspace": "keep"})]))
+        now = versions(tree)
+        gone = before.keys() - now.keys()
+        need(gone <= {"nvidia-kernel-common-570"} and layout.another in now, f"gone: {gone}")  # dpkg: disappeared, its last file is another's
+        loads(tree, layout)
+        version = tree.run("modinfo", "-k", tree.kernel, "-F", "version", layout.module("nvidia")).strip()
+        need(NEXT_BRANCH == f"driver-world/{version}-p2p" and list(tree.path.glob(f"usr/lib/*/libcuda.so.{version}")), f"modules of {version}")
+        said = apt_get(tree, "full-upgrade")
+        need(versions(tree) == now, said)
+        status, told = tree.p2pctl("doctor", tree.plan([("driver-update", {"required": True}), ("driver-pins", {**build, "userspace": "keep"}),
+                                                        ("driver-userspace", {**build, "userspace": "keep"})]), live=True)
+        need(status == 0, told)
+        reverts_to(tree, twin)
+
+
 def new_kernel(machine, layout):
     newer = layout.kernels[-1]
     with machine.both("newer") as (tree, twin):
@@ -218,21 +243,24 @@ def driver_purged(machine, layout):
 
 
 CASES = [("modules win", modules_win), ("full-upgrade", full_upgrade), ("unattended", unattended), ("packages again", packages_again),
-         ("another branch", another_branch), ("new kernel", new_kernel), ("modules removed", modules_removed), ("driver purged", driver_purged)]
+         ("another branch", another_branch), ("next branch", next_branch), ("new kernel", new_kernel), ("modules removed", modules_removed),
+         ("driver purged", driver_purged)]
 
 
 def of_layout(machine, cases):
     """The cells of a layout, by name."""
     layout, fine = machine.layout, {}
-    for name, parameters, on, when in ROWS:
-        tree = machine.tree(name, machine.ground(on))
+    for name, parameters, on, when in rows_of(layout):
+        tree, shown = machine.tree(name, machine.ground(on)), f"{name}, {on}" if on == ANOTHER_BRANCH else name
         tree.found = tree.snapshot()
         for cell, test in CELLS:
-            fine[f"{name}: {cell}"] = cases.runs(f"{layout.name}: {name}: {cell}", lambda test=test: test(tree, name, parameters, when))
+            fine[f"{shown}: {cell}"] = cases.runs(f"{layout.name}: {shown}: {cell}", lambda test=test: test(tree, name, parameters, when))
         tree.close()
     for name, test in CASES:
         if test is another_branch and not layout.another:
             continue  # of the same name: "full-upgrade" has it
+        if test is next_branch and ANOTHER_BRANCH not in [row[2] for row in rows_of(layout)]:
+            continue
         fine[name] = cases.runs(f"{layout.name}: {name}", lambda test=test: test(machine, layout))
     return fine
 
@@ -248,9 +276,9 @@ def main():
         if (not only or layout.name in only) and cases.runs(f"{layout.name}: made", lambda: made.append(Applied(work, root, layout))):
             table[layout.name] = of_layout(made[0], cases)
             made[0].close()
-    print(f"\n{'':32}" + "".join(f"{name:16}" for name in table))
+    print(X + "".join(f"{name:16}" for name in table))
     for cell in dict.fromkeys(cell for fine in table.values() for cell in fine):
-        print(f"{cell:32}" + "".join(f"{ {True: 'ok', False: 'FAIL', None: '-'}[fine.get(cell)]:16}" for fine in table.values()))
+        print(f"{cell:46}" + "".join(f"{ {True: 'ok', False: 'FAIL', None: '-'}[fine.get(cell)]:16}" for fine in table.values()))
     return 1 if cases.failed else 0
 
 

@@ -165,7 +165,7 @@ def sweeps_of(name, words, on, since, wanted, asked):
 
 def of_row(work, ground, row, asked):
     name, parameters, on, when = row
-    shown = re.sub(r"\W+", "-", f"{name} {parameters.get('by', '')}").strip("-")
+    shown = re.sub(r"\W+", "-", f"{name} {parameters.get('by', '')} {on if on == layouts.ANOTHER_BRANCH else ''}").strip("-")
     before = ground(on)
     applied = Tree(work, f"{shown}-applied", before)
     apply = ("apply", applied.plan([(name, parameters)]))
@@ -210,7 +210,7 @@ def main():
     ground, rows, sweeps = Ground(work, root), ROWS, []
     for layout in layouts.LAYOUTS:
         if layout.name == asked.layout:
-            ground, rows = layouts.Machine(work, root, layout).ground, layouts.ROWS
+            ground, rows = layouts.Machine(work, root, layout).ground, layouts.rows_of(layout)
     print(f"{'action':32}" + "   ".join(f"{verb:>9}{'tried':>7}{'equal':>7}{'s':>7}" for verb in ("apply", "revert")))
     for row in rows:
         if not asked.actions or row[0] in asked.actions:

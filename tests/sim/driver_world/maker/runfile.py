@@ -89,10 +89,10 @@ def patch_row(repository, branch, version, commit):
     }
 
 
-def drop_ins(seen_at, pins, runfiles, distributed):
-    """File name to text; `seen_at` is where the world lies for p2pd, `runfiles` and `distributed` version to SHA-256 and bytes."""
+def drop_ins(seen_at, pins, runfiles, distributed, new):
+    """File name to text; `seen_at` is where the world lies for p2pd; the others: version to SHA-256 and bytes."""
     repository, found = f"file://{seen_at}/git/open-gpu-kernel-modules.git", {}
-    rows = [(name, ending, runfiles) for name, ending in DROP_INS.items()] + [("keep", "-p2p", runfiles | distributed)]
+    rows = [(name, ending, runfiles) for name, ending in DROP_INS.items()] + [("keep", "-p2p", runfiles | distributed), ("branches", "-p2p", runfiles | distributed | new)]
     for name, ending, runfiles in rows:
         table = {
             "schema": "p2pd.catalogue/2", "runfile_hosts": [f"file://{seen_at}/http"], "releases_at": repository,

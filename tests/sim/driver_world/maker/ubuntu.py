@@ -157,6 +157,14 @@ def prebuilt_packages(release, kernel, v, own):
     ]
 
 
+def empty_packages(codename, v, another):
+    """Those of an old branch that only need another's, as Ubuntu's 570.211.01-0ubuntu1.24.04.1 need 580's. Firmware has none."""
+    r, old, new = f"{v}-{RELEASES[codename].ending.replace('0ubuntu0', '0ubuntu1')}", flavour(v), flavour(another)
+    return [Package(package.name, r, {"Multi-Arch": package.relations.get("Multi-Arch", ""), "Depends": package.name.replace(f"-{old}", f"-{new}")},
+                    section=package.section.replace("non-free", "restricted"), source=f"nvidia-graphics-drivers-{old}")
+            for package in kernel_packages(v, r) + user_packages(v, r, {}) if not package.name.endswith(v)]
+
+
 def packages(codename, versions, given):
     """Modules for kernels, nvidia-settings and nvidia-modprobe are of the first version's flavour only."""
     release, found, first = RELEASES[codename], [], [v for v in versions if flavour(v) == flavour(versions[0])]
