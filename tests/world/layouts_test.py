@@ -188,8 +188,7 @@ def next_branch(machine, layout):
         settle(tree, "apply", tree.plan([("driver-source", build), ("driver-build", build), ("driver-update", {"required": True}),
                                          ("driver-pins", {**build, "userspace": "keep"}), ("driver-modules", {**build, "userspace": "keep"})]))
         now = versions(tree)
-        gone = before.keys() - now.keys()
-        need(gone <= {"nvidia-kernel-common-570"} and layout.another in now, f"gone: {gone}")  # dpkg: disappeared, its last file is another's
+        need(before.keys() <= now.keys() and layout.another in now, f"gone: {before.keys() - now.keys()}")
         loads(tree, layout)
         version = tree.run("modinfo", "-k", tree.kernel, "-F", "version", layout.module("nvidia")).strip()
         need(NEXT_BRANCH == f"driver-world/{version}-p2p" and list(tree.path.glob(f"usr/lib/*/libcuda.so.{version}")), f"modules of {version}")
