@@ -162,7 +162,8 @@ def empty_packages(codename, v, another):
     documentation: without a file of its own, dpkg would let it disappear once another package has its last one."""
     r, old, new = f"{v}-{RELEASES[codename].ending.replace('0ubuntu0', '0ubuntu1')}", flavour(v), flavour(another)
     return [Package(package.name, r, {"Multi-Arch": package.relations.get("Multi-Arch", ""), "Depends": package.name.replace(f"-{old}", f"-{new}")},
-                    {f"usr/share/doc/{package.name}/copyright": "Made for tests.\n"}, section=package.section.replace("non-free", "restricted"), source=f"nvidia-graphics-drivers-{old}")
+                    {f"usr/share/doc/{package.name}/copyright": "Made for tests.\n"},
+                    section=package.section.replace("non-free", "restricted"), source=f"nvidia-graphics-drivers-{old}")
             for package in kernel_packages(v, r) + user_packages(v, r, {}) if not package.name.endswith(v)]
 
 
