@@ -23,7 +23,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 WORLD = ROOT / "tests/sim/driver_world"
 P2PCTL = pathlib.Path(os.environ.get("P2PD_BUILD") or ROOT / "build/dev") / "bin/p2pctl"
 VERSIONS = ["570.86.11", "570.148.11"]
-OLD, NEW = "570.123.11", "570.133.11"
+OLD, NEW, NEXT_BRANCH = "570.123.11", "570.133.11", "595.123.11"
 SPARED = ["cuda-toolkit-12-8", "libcudnn9-cuda-12", "libnvidia-container1", "nsight-compute", "nvidia-container-toolkit"]
 # packages of a Debian 12 or Ubuntu archive that the made packages need
 THERE = {"dkms": "3.2.2", "libc6": "2.36", "pciutils": "3.9", "adduser": "3.1", "dpkg": "1.21.22", "init-system-helpers": "1.65"}
@@ -87,7 +87,7 @@ class Made(unittest.TestCase):
             self.assertEqual(found.read_bytes(), files[name].read_bytes())
             self.assertEqual((out / f"r/{name}.so.570.86.11").read_bytes(), files[name].read_bytes())
         self.assertEqual(run("git", "-C", out / "git/open-gpu-kernel-modules.git", "branch", "--format=%(refname:lstrip=2)").stdout.split(),
-                         [version + ending for version in (OLD, NEW, "570.86.11") for ending in ("", "-p2p", "-p2p-asks", "-p2p-fails-late", "-p2p-moved")])
+                         [version + ending for version in (OLD, NEW, "570.86.11", NEXT_BRANCH) for ending in ("", "-p2p", "-p2p-asks", "-p2p-fails-late", "-p2p-moved")])
 
 
 class Archives(unittest.TestCase):
@@ -240,14 +240,14 @@ class Source(unittest.TestCase):
             self.assertIn("pci_resize_resource(dev, NV_BAR1, size);", self.git("show", f"{version}-p2p:kernel-open/nvidia/nv-pci.c").stdout)
 
     def test_pins(self):
-        for name, there in (("driver-world", True), ("keep", True), ("asks", True), ("fails-late", True), ("moved", False)):
+        for name, there in (("driver-world", True), ("keep", True), ("branches", True), ("asks", True), ("fails-late", True), ("moved", False)):
             row = self.pin(name)
             self.assertEqual(self.git("cat-file", "-e", row["commit"]).returncode == 0, there, name)
             head = self.git("rev-parse", row["branch"]).stdout.strip()
             self.assertEqual(head == row["commit"], there, name)
 
     def test_releases_have_tags(self):
-        releases = yaml.safe_load((OUT / "catalogue/keep.yaml").read_text())["releases"]  # has all of them
+        releases = yaml.safe_load((OUT / "catalogue/branches.yaml").read_text())["releases"]  # has all of them
         told = self.git("for-each-ref", "--format=%(refname) %(objectname)", "refs/tags").stdout.splitlines()
         self.assertEqual(sorted(told), sorted(f"refs/tags/{version} {row['commit']}" for version, row in releases.items()))
 
