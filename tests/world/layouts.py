@@ -42,6 +42,11 @@ class Layout:
     def prebuilt(self):
         return self.place.startswith("kernel/")
 
+    @property
+    def next_branch(self):
+        """True if packages of its driver may become empty, and need those of another branch, of which no modules are prebuilt."""
+        return self.another and not self.prebuilt
+
 
 def apt_get(tree, *words, sources=WITHOUT_DEBIAN, check=True):
     return tree.run("apt-get", "--quiet", "--yes", *sources, *words, check=check)
@@ -179,8 +184,7 @@ ROWS = [("driver-pins", KEPT, "kept", ()), ("driver-modules", KEPT, "built", ())
 
 
 def rows_of(layout):
-    """The rows that its archives have; no modules of another branch are prebuilt."""
-    return [row for row in ROWS if row[2] != ANOTHER_BRANCH or (layout.another and not layout.prebuilt)]
+    return [row for row in ROWS if row[2] != ANOTHER_BRANCH or layout.next_branch]
 
 
 class Machine:

@@ -258,7 +258,7 @@ def of_layout(machine, cases):
     for name, test in CASES:
         if test is another_branch and not layout.another:
             continue  # of the same name: "full-upgrade" has it
-        if test is next_branch and ANOTHER_BRANCH not in [row[2] for row in rows_of(layout)]:
+        if test is next_branch and not layout.next_branch:
             continue
         fine[name] = cases.runs(f"{layout.name}: {name}", lambda test=test: test(machine, layout))
     return fine
@@ -275,7 +275,7 @@ def main():
         if (not only or layout.name in only) and cases.runs(f"{layout.name}: made", lambda: made.append(Applied(work, root, layout))):
             table[layout.name] = of_layout(made[0], cases)
             made[0].close()
-    print(X + "".join(f"{name:16}" for name in table))
+    print(f"\n{'':46}" + "".join(f"{name:16}" for name in table))
     for cell in dict.fromkeys(cell for fine in table.values() for cell in fine):
         print(f"{cell:46}" + "".join(f"{ {True: 'ok', False: 'FAIL', None: '-'}[fine.get(cell)]:16}" for fine in table.values()))
     return 1 if cases.failed else 0
