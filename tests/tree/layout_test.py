@@ -15,7 +15,7 @@ from layout_rules import (BUDGET, NOT_DONE, NOT_HERE, ROOT, SPDX, all_breaches, 
 
 TOP = {"CMakeLists.txt", "CMakePresets.json", "CONTRIBUTING.md", "LICENSE", "README.md", "actions", "config", "daemon", "packaging",
        "probes", "tests", "units"}
-TOP_HIDDEN = {".ci", ".clang-format", ".clang-tidy", ".gitattributes", ".github", ".gitignore"}
+TOP_HIDDEN = {".ci", ".clang-format", ".clang-tidy", ".gitattributes", ".github", ".gitignore", ".pre-commit-config.yaml"}
 
 # file, a line appended to it, text of the breach
 INCLUDE_SEEDS = [
