@@ -131,7 +131,7 @@ Result<void> apply(Host& host, const Parameters& parameters) {
     return fail(
         ErrorCode::state,
         fmt::format("the driver packages are no longer version {}; p2pd does not change them", entry.base_version),
-        "Run \"p2pctl apply\" again: it chooses a driver for the installed packages.");
+        "Run \"sudo p2pctl apply\" again: it chooses a driver for the installed packages.");
   if (lacking_userspace(host, TRY(runfile_manifest(host)), entry.base_version).empty()) return {};
   TRY(need_room(host, kScratch, entry.runfile_bytes * (1 + kUnpacked)));
   TRY(need_room(host, "/usr/lib", entry.runfile_bytes * kUnpacked));
@@ -250,7 +250,7 @@ Result<void> undo(Host& host, const Parameters& parameters) {
 
 extern const Action kDriverUserspaceAction = {
     .id = "driver-userspace",
-    .topic = "driver",
+    .topic = "libraries",
     .does = "installs the libraries and programs of the entry's version by NVIDIA's runfile, without modules",
     .parameters = kParameters,
     .validate = validate_staging,

@@ -43,7 +43,7 @@ Result<Arguments> arguments_of(const Host& host, const Parameters& parameters) {
   const Arguments wanted = wanted_kernel_arguments(parameters);
   if (std::ranges::find(wanted, kChosenAcsArgument) != wanted.end())
     return fail(ErrorCode::state, "the ports with ACS redirect were not known when this run began",
-                "Start it again: \"p2pctl retry\".");
+                "Start it again: \"sudo p2pctl retry\".");
   const std::int64_t cpus = cpus_that_need_iommu(host).value_or(0);
   if (cpus > 0 && all_in_force({"amd_iommu=off"}, parse_kernel_line(fmt::format("{}", fmt::join(wanted, " ")))))
     return fail(ErrorCode::invalid,
@@ -211,7 +211,7 @@ nlohmann::json equipment(const Host& host) {
   const std::string memory = host.files().read("/proc/meminfo").value_or("");
   if (memory.starts_with(kTotal)) found["MiB of memory"] = std::atoll(memory.c_str() + kTotal.size()) / 1024;
   for (const PciDevice& device : pci_devices(host).value_or(std::vector<PciDevice>())) {
-    if (host.files().exists(fmt::format("{}/{}/physfn", kDevices, device.address))) continue;
+    if (host.files().exists(sysfs_path(device.address, "physfn"))) continue;
     nlohmann::json& count = found["PCI functions " + device.id()];
     count = count.is_null() ? 1 : count.get<int>() + 1;
   }
@@ -233,9 +233,9 @@ Result<void> has_all(const Host& host) {
     const auto had = json_number<std::int64_t>(count).value_or(0);
     const auto has = json_number<std::int64_t>(now, name.c_str());
     if (has >= had - (name == "MiB of memory" ? kTolerance : 0)) continue;
-    return fail(ErrorCode::state,
-                fmt::format("with these kernel arguments, this machine has {} of {} {}", has, had, name),
-                "Undo them: \"p2pctl revert\". If a device was removed on purpose: reboot, then \"p2pctl retry\".");
+    return fail(
+        ErrorCode::state, fmt::format("with these kernel arguments, this machine has {} of {} {}", has, had, name),
+        "Undo them: \"sudo p2pctl revert\". If a device was removed on purpose: reboot, then \"sudo p2pctl retry\".");
   }
   return {};
 }

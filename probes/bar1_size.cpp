@@ -198,7 +198,7 @@ Result<Finding> check(const Host& host, const Parameters& parameters) {
   for (const Case& gpu : gpus) {
     const std::string& address = gpu.gpu->address;
     finding.facts["gpus"].push_back(facts_of(gpu));
-    finding.saw("/sys/bus/pci/devices/" + address + "/resource", sizes(gpu));
+    finding.saw(sysfs_path(address, "resource"), sizes(gpu));
     if (gpu.resizable && !gpu.resizable->supported_bytes.empty())
       finding.saw(pci_source(host) + ", Resizable BAR capability of " + address,
                   "largest size " + mib(gpu.resizable->supported_bytes.back()));

@@ -26,8 +26,8 @@ constexpr std::string_view kWritable[] = {"ext2", "ext3", "ext4", "jfs", "msdos"
 constexpr std::string_view kByHand =
     "Add the kernel arguments to GRUB_CMDLINE_LINUX_DEFAULT in /etc/default/grub yourself, run update-grub and reboot";
 constexpr std::string_view kSystemdByHand =
-    "Add the kernel arguments to /etc/kernel/cmdline, install the kernel's entry anew (\"kernel-install add\") and "
-    "reboot.";
+    "Add the kernel arguments to /etc/kernel/cmdline, run \"sudo kernel-install add $(uname -r) "
+    "/boot/vmlinuz-$(uname -r)\" and reboot.";
 
 /// Name and version from the loader: "systemd-boot 252.22-1~deb12u1"; empty if it set none.
 Result<std::string> loader_info(const Host& host, Finding& finding) {

@@ -74,7 +74,7 @@ void judge_updates(const Host& host, Finding& finding) {
       (holds(kDefaultKernelDropIn, default_kernel_drop_in()) && holds(kHeaderHook, header_hook())))
     return;
   finding.set(Verdict::fail, "a kernel update that the driver's modules do not fit would start by default",
-              "Run \"p2pctl apply\".");
+              "Run \"sudo p2pctl apply\".");
 }
 
 /// Reports newer kernels that do not start by default because they lack the modules.

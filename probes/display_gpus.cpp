@@ -88,7 +88,7 @@ Result<std::vector<Gpu>> look_at_gpus(const Host& host, const std::vector<PciDev
     gpu.address = bar.gpu->address;
     gpu.needed = bar.carries_p2p();
     gpu.no_outputs = bar.gpu->class_code >> 8 == k3dController;
-    const std::string directory = "/sys/bus/pci/devices/" + gpu.address;
+    const std::string directory = sysfs_path(gpu.address);
     gpu.boot_vga = host.line(directory + "/boot_vga").value_or("") == "1";
     gpu.driver = pci_driver(host, gpu.address);
     const auto [first, last] = shown.equal_range(gpu.address);
@@ -177,7 +177,7 @@ Result<Finding> check(const Host& host, const Parameters& parameters) {
       finding.saw(
           kDrm, fmt::format("{} of driver {} shows no outputs{}", gpu.address, gpu.driver.empty() ? "none" : gpu.driver,
                             gpu.no_outputs ? "; its class has none" : ""));
-    if (gpu.boot_vga) finding.saw("/sys/bus/pci/devices/" + gpu.address + "/boot_vga", "1");
+    if (gpu.boot_vga) finding.saw(sysfs_path(gpu.address, "boot_vga"), "1");
     if (!gpu.console.empty())
       finding.saw(fmt::format("/sys/class/graphics/fb*/name, {}", kBootParameters), gpu.console);
   }

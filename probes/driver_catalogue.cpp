@@ -26,7 +26,11 @@ nlohmann::json facts_of(const Machine& machine, const Choice& choice) {
                           {"notes", choice.notes},
                           {"gpus", nlohmann::json::array()},
                           {"kernels", nlohmann::json::array()}};
-  if (choice.entry != nullptr) facts["entry"] = choice.entry->id;
+  if (choice.entry != nullptr)
+    facts.update({{"entry", choice.entry->id},
+                  {"keeps_packages", choice.keeps_packages},
+                  {"evidence", choice.evidence},
+                  {"reported", choice.reported}});
   for (const Machine::Gpu& gpu : machine.gpus)
     facts["gpus"].push_back(
         {{"address", gpu.address}, {"architecture", or_null(gpu.model ? gpu.model->architecture : "")}});

@@ -50,7 +50,7 @@ Result<Finding> check(const Host& host, const Parameters& parameters) {
   else
     finding.set(Verdict::fail, fmt::format("modules of {} are not installed: {}", entry.id, fmt::join(lacking, "; ")),
                 "\"p2pctl catalogue\" shows the kernels that they fit; remove the packages of the others.");
-  if (refused) finding.next = "\"p2pctl apply\" signs them with this machine's key and installs them again.";
+  if (refused) finding.next = "\"sudo p2pctl apply\" signs them with this machine's key and installs them again.";
   return finding;
 }
 

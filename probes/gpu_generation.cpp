@@ -21,7 +21,7 @@ Result<Finding> check(const Host& host, const Parameters&) {
     if (!device.takes_part()) continue;
     gpus.push_back({device.address, device.id(), model_of(device.id())});
     const std::string generation = gpus.back().model ? gpus.back().model->architecture : "not known";
-    finding.saw("/sys/bus/pci/devices/" + device.address, device.id() + ": " + generation);
+    finding.saw(sysfs_path(device.address), device.id() + ": " + generation);
   }
   if (gpus.empty()) return not_applicable("no NVIDIA GPU");
   const std::vector<PeerGroup> groups = peer_groups(devices);

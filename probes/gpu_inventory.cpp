@@ -89,7 +89,7 @@ Result<Finding> check(const Host& host, const Parameters& parameters) {
   finding.saw(pci_source(host), fmt::format("{} functions", devices.size()));
   for (const PciDevice& device : devices) {
     if (!device.is_nvidia_gpu()) continue;
-    const std::string source = "/sys/bus/pci/devices/" + device.address;
+    const std::string source = sysfs_path(device.address);
     if (!device.left_out.empty()) {
       left_out.push_back(&device);
       finding.saw(source, fmt::format("{}, left out: {}", device.id(), device.left_out));

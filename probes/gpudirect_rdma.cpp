@@ -75,7 +75,7 @@ Result<Finding> check(const Host& host, const Parameters&) {
                    {"dma_buf", or_null(driver.dma_buf)},
                    {"gdrcopy_loaded", or_null(driver.gdrcopy_loaded)}};
   for (const RdmaNic& nic : nics)
-    finding.saw("/sys/bus/pci/devices/" + nic.address,
+    finding.saw(sysfs_path(nic.address),
                 fmt::format("{}, driver {}", nic.device.empty() ? "no InfiniBand device" : nic.device,
                             nic.driver.empty() ? "none" : nic.driver));
   if (gpus.empty() || nics.empty()) {

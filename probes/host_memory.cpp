@@ -49,7 +49,7 @@ int hmm_bits(const Host& host) {
 Result<int> gpu_bits(const Host& host) {
   int least = kNoGpu;
   for (const std::string& gpu : nvidia_gpus(TRY(pci_devices(host)))) {
-    const auto bits = kernel_number(host.line("/sys/bus/pci/devices/" + gpu + "/dma_mask_bits").value_or(""));
+    const auto bits = kernel_number(host.line(sysfs_path(gpu, "dma_mask_bits")).value_or(""));
     least = std::min(least, bits && *bits != kNotSetUp ? static_cast<int>(*bits) : kGpuBits);
   }
   return least;

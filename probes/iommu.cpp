@@ -24,7 +24,6 @@ namespace {
 constexpr Parameter kParameters[] = {
     {"absent", Parameter::Type::boolean, false, "true: no IOMMU may be in force, not even in passthrough mode"},
 };
-constexpr std::string_view kPci = "/sys/bus/pci/devices/";
 
 struct Gpu {
   std::string address;
@@ -35,7 +34,7 @@ struct Gpu {
 };
 
 Result<Gpu> look_at(const Host& host, const std::string& address) {
-  const std::string directory = std::string(kPci) + address;
+  const std::string directory = sysfs_path(address);
   if (!host.files().exists(directory))
     return fail(ErrorCode::not_found, directory + " is missing: the IOMMU of this GPU is not known");
   Gpu gpu{address, pci_driver(host, address), {}, {}, false};
@@ -173,8 +172,7 @@ Result<Finding> check(const Host& host, const Parameters& parameters) {
                                      {"group", or_null(gpu.group)},
                                      {"domain", or_null(gpu.domain)},
                                      {"translates", gpu.translates}});
-    finding.saw(std::string(kPci) + gpu.address + "/iommu_group" + (alone ? "" : "/type"),
-                alone ? "not there" : gpu.domain);
+    finding.saw(sysfs_path(gpu.address, alone ? "iommu_group" : "iommu_group/type"), alone ? "not there" : gpu.domain);
   }
   if (host.line("/proc/cmdline")) finding.saw("/proc/cmdline", asked(iommu.line));
   judge(finding, iommu);

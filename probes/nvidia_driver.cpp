@@ -30,7 +30,7 @@ namespace {
 
 constexpr std::string_view kVersion = "/proc/driver/nvidia/version";
 constexpr const char* kUseListed =
-    "Use a driver that \"p2pctl catalogue\" lists for this machine; \"p2pctl apply\" installs one.";
+    "Use a driver that \"p2pctl catalogue\" lists for this machine; \"sudo p2pctl apply\" installs one.";
 
 /// Running driver, as far as files show.
 struct Running {
@@ -63,7 +63,7 @@ Result<Running> running_driver(const Host& host, Finding& finding) {
   }
   out.by_gpu = TRY(drivers_of_gpus(host));
   for (const auto& [address, driver] : out.by_gpu)
-    finding.saw("/sys/bus/pci/devices/" + address + "/driver", driver.empty() ? "none" : driver);
+    finding.saw(sysfs_path(address, "driver"), driver.empty() ? "none" : driver);
   out.loaded = host.files().exists("/sys/module/nvidia");
   const std::string banner = host.line(kVersion).value_or("");
   const auto version = parse_nvidia_version(banner);

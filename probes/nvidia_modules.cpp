@@ -12,6 +12,7 @@
 #include "base/probe.hpp"
 #include "machine/driver/loaded_driver.hpp"
 #include "machine/hardware/nvidia_procfs.hpp"
+#include "machine/hardware/pci.hpp"
 #include "machine/modules/loaded_modules.hpp"
 #include "machine/modules/modprobe_d.hpp"
 #include "machine/modules/module_file.hpp"
@@ -104,7 +105,7 @@ Result<Finding> check(const Host& host, const Parameters&) {
   const std::string flavour = flavour_of(host);
   finding.facts = {{"flavour", or_null(flavour)}};
   for (const auto& [address, driver] : drivers)
-    if (!driver.empty() && driver != "nvidia") finding.saw("/sys/bus/pci/devices/" + address + "/driver", driver);
+    if (!driver.empty() && driver != "nvidia") finding.saw(sysfs_path(address, "driver"), driver);
   if (const std::string taken = taken_by_linux(drivers); !taken.empty()) {
     finding.set(Verdict::fail, taken,
                 "Blacklist nouveau, nova_core and nova_drm in /etc/modprobe.d, rebuild the initramfs and reboot.");

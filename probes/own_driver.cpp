@@ -20,7 +20,7 @@ Result<Finding> check(const Host& host, const Parameters&) {
                                            build->release, build->commit));
   else
     finding.set(Verdict::fail, "p2pd has installed no driver here",
-                "\"p2pctl apply\" installs one where no other gives P2P.");
+                "\"sudo p2pctl apply\" installs one where no other gives P2P.");
   return finding;
 }
 

@@ -102,10 +102,6 @@ void judge(Finding& finding, const std::map<std::string, Link>& links) {
 }
 
 /// "8086:a700 (Intel Raptor Lake-S)"
-std::string name_of(const HostBridge& bridge) {
-  return bridge.id + (bridge.name.empty() ? "" : fmt::format(" ({})", bridge.name));
-}
-
 /// Names the host bridges that pairs pass, with what is known of them.
 void name_host_bridges(Finding& finding, const std::vector<PciDevice>& devices,
                        const std::vector<std::vector<Path>>& paths) {
@@ -116,7 +112,7 @@ void name_host_bridges(Finding& finding, const std::vector<PciDevice>& devices,
       const std::vector<HostBridge> bridges = host_bridges_on(devices, paths[i][j]);
       for (const HostBridge& bridge : bridges) {
         const bool fits = bridge.listed == "yes" || (bridge.listed == "one-bridge" && bridges.size() == 1);
-        (fits ? listed : other).insert(name_of(bridge));
+        (fits ? listed : other).insert(bridge.text());
         passed.emplace(bridge.address, bridge);
       }
     }
@@ -126,7 +122,7 @@ void name_host_bridges(Finding& finding, const std::vector<PciDevice>& devices,
     finding.facts["host_bridges"].push_back(
         {{"address", address}, {"id", bridge.id}, {"linux", bridge.listed.empty() ? "no" : bridge.listed}});
     for (const std::string& report : bridge.reports)
-      warnings.insert(fmt::format("traffic between GPUs passes the host bridge {}: {}", name_of(bridge), report));
+      warnings.insert(fmt::format("traffic between GPUs passes the host bridge {}: {}", bridge.text(), report));
   }
   for (const std::string& text : warnings) finding.facts["warnings"].push_back(text);
   if (!listed.empty()) finding.summary += fmt::format("; host bridge {}", fmt::join(listed, ", "));

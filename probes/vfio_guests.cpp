@@ -19,7 +19,7 @@ Result<Finding> check(const Host& host, const Parameters&) {
     const std::string driver = pci_driver(host, device.address);
     if (!driver.ends_with("vfio-pci")) continue;  // names of variant drivers have the same ending
     (device.is_nvidia_gpu() ? gpus : others).push_back(device.address);
-    finding.saw("/sys/bus/pci/devices/" + device.address + "/driver", driver);
+    finding.saw(sysfs_path(device.address, "driver"), driver);
   }
   finding.facts = {{"gpus", gpus}, {"others", others}};
   if (!gpus.empty())

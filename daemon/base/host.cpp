@@ -38,6 +38,13 @@ std::unique_ptr<const Host> Host::snapshot(std::map<std::string, std::string> al
   return copy;
 }
 
+std::unique_ptr<const Host> Host::snapshot_after(PendingFiles files) const {
+  std::unique_ptr<Host> copy(new Host(*this));
+  copy->memory_ = std::make_shared<std::map<std::string, std::any>>();
+  copy->root_.pending_ = std::make_shared<const PendingFiles>(std::move(files));
+  return copy;
+}
+
 Result<std::string> Host::line(std::string_view path) const {
   std::string content = TRY(root_.read(path, kLineFileLimit));
   if (content.ends_with('\n')) content.pop_back();

@@ -52,6 +52,8 @@ class Host {
   std::unique_ptr<const Host> snapshot() const;
   /// The same with these GPUs alone: see set_alone_gpus().
   std::unique_ptr<const Host> snapshot(std::map<std::string, std::string> alone_gpus) const;
+  /// The same once these files are written: what read(), exists(), stat() and list() tell of them.
+  std::unique_ptr<const Host> snapshot_after(PendingFiles files) const;
   /// Returns the result of `read`; a snapshot remembers it as `what`, and reads it only once.
   template <class Value>
   Result<Value> once(std::string_view what, const std::function<Result<Value>()>& read) const {

@@ -6,8 +6,9 @@
 namespace p2pd {
 
 std::string_view to_string(ErrorCode code) {
-  constexpr std::string_view kNames[] = {"io",      "not_found",   "invalid", "denied", "timeout",
-                                         "command", "interrupted", "busy",    "state",  "database_quarantined"};
+  constexpr std::string_view kNames[] = {"io",         "not_found",   "invalid", "denied", "timeout",
+                                         "command",    "interrupted", "busy",    "state",  "database_quarantined",
+                                         "unconfirmed"};
   return kNames[static_cast<std::size_t>(code)];
 }
 

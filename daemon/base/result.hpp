@@ -22,6 +22,7 @@ enum class ErrorCode {
   busy,                  ///< used by another program
   state,                 ///< the run is not in a state that allows this
   database_quarantined,  ///< the state database was unusable and is quarantined
+  unconfirmed,           ///< a change that nobody has agreed to
 };
 
 /// Stable lower-case name of `code`, as printed in JSON.

@@ -104,12 +104,30 @@ Result<Descriptor> RootReader::open_at(std::string_view path, std::uint64_t flag
 }
 
 Result<std::string> RootReader::read(std::string_view path, std::size_t limit) const {
+  if (const auto* const content = pending(path))
+    return *content ? Result<std::string>(**content) : fail_errno(path, ENOENT);
   return read_regular(TRY(open_at(path, O_PATH)), std::string(path), limit);
 }
 
-bool RootReader::exists(std::string_view path) const { return open_at(path, O_PATH).has_value(); }
+bool RootReader::exists(std::string_view path) const {
+  const auto* const content = pending(path);
+  return content != nullptr ? content->has_value() : open_at(path, O_PATH).has_value();
+}
+
+const std::optional<std::string>* RootReader::pending(std::string_view path) const {
+  if (!pending_) return nullptr;
+  const auto known = pending_->find(path);
+  return known == pending_->end() ? nullptr : &known->second;
+}
 
 Result<struct stat> RootReader::stat(std::string_view path) const {
+  if (const auto* const content = pending(path)) {
+    if (!*content) return fail_errno(path, ENOENT);
+    struct stat info {};
+    info.st_mode = S_IFREG | 0644;
+    info.st_size = static_cast<off_t>((*content)->size());
+    return info;
+  }
   return status_of(TRY(open_at(path, O_PATH)), std::string(path));
 }
 
@@ -119,7 +137,7 @@ Result<std::uint64_t> RootReader::free_bytes(std::string_view path) const {
   return std::uint64_t{info.f_bavail} * info.f_frsize;
 }
 
-Result<std::vector<std::string>> RootReader::list(std::string_view path) const {
+Result<std::vector<std::string>> RootReader::list_now(std::string_view path) const {
   const Descriptor directory = TRY(open_at(path, O_RDONLY | O_DIRECTORY));
   const int copy = ::fcntl(directory.get(), F_DUPFD_CLOEXEC, 0);  // fdopendir takes ownership
   const std::unique_ptr<DIR, int (*)(DIR*)> stream(copy < 0 ? nullptr : ::fdopendir(copy), ::closedir);
@@ -133,6 +151,21 @@ Result<std::vector<std::string>> RootReader::list(std::string_view path) const {
   }
   if (errno != 0) return fail_errno(path);
   std::sort(names.begin(), names.end());
+  return names;
+}
+
+Result<std::vector<std::string>> RootReader::list(std::string_view path) const {
+  Result<std::vector<std::string>> names = list_now(path);
+  if (!pending_) return names;
+  for (const auto& [file, content] : *pending_) {
+    const std::size_t slash = file.rfind('/');
+    if (file.substr(0, slash) != path) continue;
+    if (!names && content) names.emplace();  // its directory comes with it
+    if (!names) continue;
+    std::erase(*names, file.substr(slash + 1));
+    if (content) names->push_back(file.substr(slash + 1));
+  }
+  if (names) std::ranges::sort(*names);
   return names;
 }
 

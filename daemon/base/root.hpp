@@ -39,6 +39,9 @@ std::optional<std::string_view> choice_in_force(std::string_view content);
 /// newline.
 std::string_view attribute_value(std::string_view content);
 
+/// Contents of files to come, by path; nullopt: the file is gone by then.
+using PendingFiles = std::map<std::string, std::optional<std::string>, std::less<>>;
+
 /// A directory tree as a whole file system, read-only: every path, and every symlink on the way, resolves inside it.
 ///
 /// Paths are absolute ("/etc/fstab"); ".." stops at the root. In a tree other than that of this process, file systems
@@ -77,8 +80,14 @@ class RootReader {
   Result<Descriptor> open_at(std::string_view path, std::uint64_t flags) const;
 
  private:
+  const std::optional<std::string>* pending(std::string_view path) const;
+  Result<std::vector<std::string>> list_now(std::string_view path) const;
+
+  friend class Host;  // sets them in a snapshot
   std::filesystem::path directory_;
   std::shared_ptr<Descriptor> fd_;
+  std::shared_ptr<const PendingFiles>
+      pending_;  ///< what read(), exists(), stat() and list() tell in place of the files
 };
 
 /// The same tree, writable. A RootReader cannot be turned into one.

@@ -119,6 +119,7 @@ json to_json(const Listing& listing) {
           {"entry", choice.entry == nullptr ? json() : json(choice.entry->id)},
           {"already_p2p", choice.already_p2p},
           {"summary", choice.summary},
+          {"evidence", choice.evidence},
           {"questions", choice.questions},
           {"notes", choice.notes},
           {"next", choice.next}};
@@ -150,6 +151,7 @@ void print_person(const Listing& listing) {
   fmt::print("\n{}\n", harmless(paint(Colour::bold, choice.summary + (open ? ", as far as is known" : ""))));
   if (!listing.not_judged.empty() && listing.not_judged != choice.summary) print_table({{"?", listing.not_judged}});
   for (const std::string& question : choice.questions) print_table({{mark(Verdict::unknown), question}});
+  if (!choice.evidence.empty()) print_table({{"evidence", choice.evidence}});
   for (const std::string& note : choice.notes) print_table({{"note", note}});
   if (!choice.next.empty()) print_table({{"next", choice.next}});
 }
@@ -308,6 +310,7 @@ Result<int> catalogue_allow(const Context& context) {
   const Catalogue all = TRY(catalogue_for(context, host));
   CatalogueEntry entry = TRY(entry_of(all, context.options.id));
   if (entry.usable()) return tell_usable(context.options, entry);
+  TRY(require_consent(context.options));
   const PatchedSource source = TRY(patched(context.options, all, entry, stop_fd));
   entry.commit = source.commit;
   Allowance given{source.base_commit, source.commit, entry.runfile_sha256};

@@ -203,6 +203,7 @@ Result<void> build_here(const Context& context, const Catalogue& all, const Cata
 Result<int> catalogue_add(const Context& context) {
   TRY(context.require_directory());
   const Options& options = context.options;
+  if (!options.pin_only) TRY(require_consent(options));
   const int stop_fd = stop_signals();
   Host host = TRY(context.host(stop_fd));
   Catalogue all = TRY(catalogue_for(context, host));
@@ -237,8 +238,9 @@ Result<int> catalogue_add(const Context& context) {
     print_entry(all, entry, source);
   }
   if (!options.no_build) TRY_IN(fmt::format("{} is pinned, but", entry.id), build_here(context, all, entry, stop_fd));
-  if (!options.yes && (options.json || ::isatty(STDIN_FILENO) != 1)) {
-    if (!options.json) print_table({{"", fmt::format("p2pctl catalogue allow {} lets this machine use it", entry.id)}});
+  if (options.pin_only) {
+    if (!options.json)
+      print_table({{"", fmt::format("\"sudo p2pctl catalogue allow {}\" lets this machine use it", entry.id)}});
     return kDone;
   }
   if (!TRY(said_yes(options, fmt::format("{}Use it on this machine, with these hashes?",

@@ -39,6 +39,10 @@ constexpr std::string_view kSteps = R"sh(find /etc/p2pd/plans /usr/lib/p2pd/plan
     -exec sed -nE 's/^ *- *\{?(gate|goal|requires|alternative|upkeep): *([a-z0-9-]+).*/\2/p' '{}' + 2>/dev/null | sort -u)sh";
 constexpr std::string_view kPlans = R"sh(ls /etc/p2pd/plans /usr/lib/p2pd/plans 2>/dev/null | sed -n 's/\.yaml$//p')sh";
 
+// The builds of the catalogue, for `catalogue diff` and `catalogue allow`.
+constexpr std::string_view kBuilds =
+    R"sh(p2pctl catalogue --json 2>/dev/null | sed -n 's/^      "id": "\(.*\)",*$/\1/p')sh";
+
 // The options of p2p-bench, which `bench` passes on.
 constexpr std::string_view kBench = R"sh(p2p-bench --help 2>/dev/null | grep -oE -- '--[a-z][a-z-]+' | sort -u)sh";
 
@@ -50,8 +54,10 @@ _p2pctl() {{
     -H|--host) COMPREPLY=($(compgen -A hostname -- "$word")); return ;;
     --plan) COMPREPLY=($(compgen -W "$({plans})" -- "$word")); return ;;
   esac
-  if [ "$COMP_CWORD" = 1 ]; then
-    words="{verbs} --help --version"
+  if [ "$COMP_CWORD" = 2 ] && [ "$verb" = help ]; then
+    words="{verbs}"
+  elif [ "$COMP_CWORD" = 1 ]; then
+    words="{verbs} help --help --version"
   else
     case $verb in
 {cases}    esac
@@ -61,6 +67,7 @@ _p2pctl() {{
       *) case $verb in
            {planned}) words="$words $({plans})" ;;
            explain) words="$words $({steps})" ;;
+           catalogue) [ "$COMP_CWORD" = 2 ] || words="$words $({builds})" ;;
          esac ;;
     esac
   fi
@@ -76,8 +83,9 @@ constexpr std::string_view kZsh = R"sh(#compdef p2pctl
 _p2pctl() {{
   local -a verbs
   verbs=(
-{described}  )
-  if (( CURRENT == 2 )); then
+{described}    'help:show the options of a verb'
+  )
+  if (( CURRENT == 2 )) || [[ $CURRENT = 3 && $words[2] = help ]]; then
     _describe verb verbs
     return
   fi
@@ -90,6 +98,7 @@ _p2pctl() {{
   case $words[2] in
     {planned}) compadd -- $({plans}) ;;
     explain) compadd -- $({steps}) ;;
+    catalogue) (( CURRENT == 3 )) || compadd -- $({builds}) ;;
     bench) compadd -- $({bench}) ;;
   esac
   _files
@@ -109,7 +118,12 @@ end
 function __p2pctl_bench
   {bench}
 end
-complete -c p2pctl -n __fish_use_subcommand -f -a '--help --version'
+function __p2pctl_builds
+  {builds}
+end
+complete -c p2pctl -n __fish_use_subcommand -f -a 'help --help --version'
+complete -c p2pctl -n '__fish_seen_subcommand_from help' -f -a '{verbs}'
+complete -c p2pctl -n '__fish_seen_subcommand_from diff allow' -f -a '(__p2pctl_builds)'
 complete -c p2pctl -n '__fish_seen_subcommand_from bench' -f -a '(__p2pctl_bench)'
 {cases}complete -c p2pctl -n '__fish_seen_subcommand_from {fish_planned}' -f -a '(__p2pctl_plans)'
 complete -c p2pctl -n '__fish_seen_subcommand_from explain' -f -a '(__p2pctl_steps)'
@@ -148,7 +162,8 @@ Result<int> completion(const Context& context) {
                                            : kFish),
              fmt::arg("verbs", fmt::join(names, " ")), fmt::arg("described", described), fmt::arg("cases", cases),
              fmt::arg("planned", fmt::join(planned, "|")), fmt::arg("fish_planned", fmt::join(planned, " ")),
-             fmt::arg("plans", kPlans), fmt::arg("steps", kSteps), fmt::arg("bench", kBench));
+             fmt::arg("plans", kPlans), fmt::arg("steps", kSteps), fmt::arg("bench", kBench),
+             fmt::arg("builds", kBuilds));
   return kDone;
 }
 

@@ -6,29 +6,35 @@
 #include <algorithm>
 #include <chrono>
 #include <functional>
+#include <future>
 #include <set>
 
 #include "base/json_members.hpp"
 #include "ctl/service.hpp"
 #include "engine/transitions.hpp"
+#include "machine/hardware/driver_answer.hpp"
 #include "screen/preview.hpp"
 
 namespace p2pd::ctl {
 namespace {
 
-/// Counts the commands of a diagnosis; most data comes from files and registers.
-class CountingRunner : public CommandRunner {
+/// Counts the commands of a diagnosis; most data comes from files and registers. The driver is asked in a thread from
+/// the start, while the plan is read: NVML takes as long as everything else.
+class DiagnosisRunner : public CommandRunner {
  public:
-  explicit CountingRunner(CommandRunner& inner) : inner_(inner) {}
+  DiagnosisRunner(CommandRunner& inner, bool ask_driver) : inner_(inner) {
+    if (ask_driver) driver_ = std::async(std::launch::async, [&inner] { return inner.run(driver_question()); });
+  }
   Result<CommandResult> run(const Command& command) override {
     ++count;
-    return inner_.run(command);
+    return driver_.valid() && command.text() == driver_question().text() ? driver_.get() : inner_.run(command);
   }
   int stop_fd() const override { return inner_.stop_fd(); }
   int count = 0;
 
  private:
   CommandRunner& inner_;
+  std::future<Result<CommandResult>> driver_;
 };
 
 /// Next action: the operator's, or a command of p2pd.
@@ -164,7 +170,8 @@ nlohmann::json diagnosis_of(const PlanPreview& all) {
 Result<int> doctor(const Context& context) {
   const auto start = std::chrono::steady_clock::now();
   const auto runner = TRY(context.runner());
-  CountingRunner counted(*runner);
+  const Root root = TRY(context.root());
+  DiagnosisRunner counted(*runner, root.live() && root.exists("/sys/module/nvidia/version"));
   const auto host = TRY(context.host_of_plan(counted));
   const PlanPreview all(TRY(context.plan(*host)), context.registry, *host);
   const int code = all.blocked ? kBlocked : exit_status(all.outlook);

@@ -114,7 +114,7 @@ Result<int> env(const Context& context) {
   const bench::BenchReport report = proofs.empty() ? bench::BenchReport() : fullest(proofs)->report;
   if (options.format == "vllm-cache") {
     if (proofs.empty())
-      return fail(ErrorCode::not_found, "the report of the proof is not known", "\"p2pctl apply\" proves again.");
+      return fail(ErrorCode::not_found, "the report of the proof is not known", "\"sudo p2pctl apply\" proves again.");
     fmt::print("{}\n", vllm_cache(report.measurement).dump(4));
     return kDone;
   }

@@ -18,16 +18,31 @@ void explain_parameters(std::span<const Parameter> parameters, const Parameters&
 
 }  // namespace
 
+/// Lists the steps of a plan.
+static int list_steps(const Context& context, const Plan& plan) {
+  if (context.options.json) {
+    nlohmann::json steps = nlohmann::json::array();
+    for (const Step& s : plan.steps) steps.push_back({{"step", s.id}, {"kind", to_string(s.kind)}, {"title", s.title}});
+    print_json("p2pd.steps/1", {{"plan", plan.name}, {"steps", std::move(steps)}});
+    return kDone;
+  }
+  Rows rows;
+  for (const Step& s : plan.steps) rows.push_back({std::string(to_string(s.kind)), s.id, s.title});
+  fmt::print("{}  {}\n", paint(Colour::bold, plan.name), plan.title);
+  print_table(rows);
+  return kDone;
+}
+
 Result<int> explain(const Context& context) {
   const Plan plan = TRY(context.plan());
+  if (context.options.name.empty()) return list_steps(context, plan);
   const Step* step = plan.step(context.options.name);
   if (step == nullptr) {
     std::vector<std::string_view> ids;
     for (const Step& s : plan.steps) ids.push_back(s.id);
     const std::string near = nearest(context.options.name, ids);
-    return fail(
-        ErrorCode::not_found, fmt::format("plan {} has no step \"{}\"", plan.name, context.options.name),
-        near.empty() ? "\"p2pctl doctor --all\" lists those that are checked" : "did you mean \"" + near + "\"?");
+    return fail(ErrorCode::not_found, fmt::format("plan {} has no step \"{}\"", plan.name, context.options.name),
+                near.empty() ? "\"p2pctl explain\" lists them" : "did you mean \"" + near + "\"?");
   }
   const Probe& probe = *context.registry.probe(step->check);
   const Action* action = step->fix.empty() ? nullptr : context.registry.action(step->fix);

@@ -226,7 +226,7 @@ Result<int> ask_service(const Context& context, const Request& request) {
   TRY(service.ask(request));
   // a pause takes effect between two steps, and the current step may take long
   if (context.options.no_block || request.event == Event::pause) {  // status reports the result
-    print_status(context, TRY(service.report()));
+    show_status(context, TRY(service.report()), {}, kDone);
     return kDone;
   }
   // a run that waits for a restart is about to change its state, and not at rest

@@ -2,7 +2,8 @@
 // p2pctl plan: changes that apply would make, on one screen. With --diff: every check, diffs and commands.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <unistd.h>
+
+#include <map>
 
 #include "base/command.hpp"
 #include "ctl/verb.hpp"
@@ -64,11 +65,10 @@ nlohmann::json to_json(const PlanPreview& all) {
           {"steps", std::move(steps)}};
 }
 
-void print_change(const Change& change, bool reboot, const Host& host) {
+void print_change(const Change& change, bool reboot) {
   const Description& description = change.description;
   fmt::print("   {}{}\n", description.summary, reboot ? paint(Colour::yellow, "  (reboot)") : "");
-  for (const Description::File& file : description.files)
-    fmt::print("{}", unified_diff(file.path, current(host, file.path), file.content));
+  for (const Description::File& file : description.files) fmt::print("      {}\n", harmless(file.path));
   for (const std::string& command : description.commands) fmt::print("      {}\n", paint(Colour::blue, "$ " + command));
   for (const std::string& note : description.notes) print_table({{"  ", "note", note}});
   if (!description.cost.empty()) print_table({{"  ", paint(Colour::yellow, "cost"), description.cost}});
@@ -82,12 +82,22 @@ const char* verdict_text(const PlanPreview& all) {
   return all.changes ? "p2pctl apply makes these changes; p2pctl revert undoes them." : "Nothing to do.";
 }
 
+/// Prints the diff of each file, with the content that it ends with.
+void print_files(const PlanPreview& all) {
+  std::map<std::string, std::string> files;
+  for (const Preview& preview : all.steps)
+    for (const Change& change : preview.changes)
+      for (const Description::File& file : change.description.files) files[file.path] = file.content;
+  if (!files.empty()) fmt::print("\n{}\n", paint(Colour::bold, "Files"));
+  for (const auto& [path, content] : files) fmt::print("{}", unified_diff(path, current(all.host, path), content));
+}
+
 /// Prints every check and every change, in the plan's order.
 void print_diff(const PlanPreview& all) {
   fmt::print("{}  {}\n\n", paint(Colour::bold, all.plan.name), all.plan.title);
   for (const Preview& preview : all.steps) {
     print_table({row_of(preview.standing, all.seen)});
-    for (const Change& change : preview.changes) print_change(change, all.reboots_for(preview, change), all.host);
+    for (const Change& change : preview.changes) print_change(change, all.reboots_for(preview, change));
     if (!preview.obstacle.empty())
       print_table({{"  ", preview.blocked ? paint(Colour::red, "blocked") : paint(Colour::yellow, "waits for"),
                     preview.obstacle}});
@@ -98,6 +108,7 @@ void print_diff(const PlanPreview& all) {
   for (const Step& step : all.plan.steps)
     if (step.kind == StepKind::alternative && step.tried == Tried::no)
       print_table({{"  ", paint(Colour::blue, "if the proof fails"), step.title}});
+  print_files(all);
   fmt::print("\n{}  Reboots: {} expected, {} at most.\n", paint(Colour::bold, verdict_text(all)),
              to_string(all.reboots), all.plan.policy.reboots);
 }
@@ -117,8 +128,8 @@ Result<void> print_plan_there(const Options& options) {
 
 Result<bool> wants_changes(const Context& context) {
   const Options& options = context.options;
-  const bool at_terminal = !options.json && ::isatty(STDIN_FILENO) == 1 && ::isatty(STDOUT_FILENO) == 1;
-  if (options.yes || !at_terminal) return true;
+  if (options.yes) return true;
+  TRY(require_consent(options));
   if (!options.host.empty()) {
     TRY(print_plan_there(options));
     return said_yes(options, "Apply this?");
@@ -132,7 +143,8 @@ Result<bool> wants_changes(const Context& context) {
 
 Result<int> show_plan(const Context& context) {
   const auto host = TRY(context.host_of_plan());
-  const PlanPreview all(TRY(context.plan(*host)), context.registry, *host);
+  const bool in_turn = context.options.diff || context.options.json;
+  const PlanPreview all(TRY(context.plan(*host)), context.registry, *host, in_turn);
   if (context.options.json)
     print_json("p2pd.plan-preview/1", to_json(all));
   else

@@ -61,8 +61,8 @@ std::vector<std::string> packages_of(const Host& host, const std::vector<std::st
   return packages;
 }
 
-std::vector<ChangeInPlace> in_place(const Context& context, const Host& host, std::vector<std::string>& notes) {
-  std::vector<ChangeInPlace> changes;
+std::vector<ReportedChange> in_place(const Context& context, const Host& host, std::vector<std::string>& notes) {
+  std::vector<ReportedChange> changes;
   const auto root = context.root();
   const auto state = Root::open(context.state());
   if (!root || (!state && state.error().code == ErrorCode::not_found)) return changes;
@@ -76,7 +76,7 @@ std::vector<ChangeInPlace> in_place(const Context& context, const Host& host, st
     const std::vector<std::string> paths = undo->paths(owner);
     const Action* const action = context.registry.action(owner.fix);
     const auto told = action == nullptr ? Result<Description>(Description()) : action->describe(host, owner.with);
-    ChangeInPlace& change = changes.emplace_back(ChangeInPlace{.run = owner.run, .step = owner.step});
+    ReportedChange& change = changes.emplace_back(ReportedChange{.run = owner.run, .step = owner.step});
     if (told) change.summary = told->summary, change.cost = told->cost;
     change.reboot = action != nullptr && action->effect == Effect::reboot;
     for (const std::string& path : paths)
@@ -94,6 +94,21 @@ std::vector<OperatorAction> actions_of(const PlanPreview& all) {
     actions.push_back({first.step->id, one.obstacle.empty() ? first.finding.summary : one.obstacle, one.next});
   }
   return actions;
+}
+
+std::vector<ReportedChange> planned(const PlanPreview& all) {
+  std::vector<ReportedChange> changes;
+  for (const Preview& preview : all.steps) {
+    for (const Change& change : preview.changes) {
+      const Description& made = change.description;
+      ReportedChange& one = changes.emplace_back(ReportedChange{.step = change.step->id, .summary = made.summary});
+      one.cost = made.cost;
+      one.reboot = all.reboots_for(preview, change);
+      for (const Description::File& file : made.files) one.files.push_back(file.path);
+      if (!made.loses.empty()) one.packages.push_back(made.loses + " removed");
+    }
+  }
+  return changes;
 }
 
 /// Plans of past runs, newest first; plans that no longer exist are left out.
@@ -137,6 +152,7 @@ Result<Sources> sources_of(const Context& context, const Host& host) {
   sources.plans.push_back(all.plan);
   sources.diagnosis = diagnosis_of(all);
   sources.actions = actions_of(all);
+  sources.planned = planned(all);
   return sources;
 }
 
@@ -182,7 +198,7 @@ Result<int> gain(const Context& context) {
   const json before = before_of(sources.baseline);
   if (!proof)
     return fail(ErrorCode::not_found, "the GPUs of this machine have not been measured yet",
-                "\"p2pctl apply\" measures them, and compares with before its changes.");
+                "\"sudo p2pctl apply\" measures them, and compares with before its changes.");
   if (context.options.json) {
     print_json("p2pd.gain/1", {{"before", before},
                                {"time", proof->shown.time},

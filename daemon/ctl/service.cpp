@@ -162,7 +162,10 @@ Result<Service> Service::open(const Options& options) {
     return fail(
         ErrorCode::io,
         fmt::format("the system bus{}: {}", options.host.empty() ? "" : " of " + options.host, error_text(code)),
-        options.host.empty() ? "\"--no-dbus\" works without it" : "\"ssh HOST systemd-stdio-bridge\" shows why");
+        options.host.empty()
+            ? "\"--no-dbus\" works without it"
+            : fmt::format("\"ssh {0}\" must work first; then \"ssh {0} systemd-stdio-bridge\" shows why",
+                          options.host));
   sd_bus_set_allow_interactive_authorization(bus, 1);
   sd_bus_set_method_call_timeout(bus, kPatience);
   return Service(bus, options.host.empty());

@@ -54,8 +54,10 @@ struct Ending {
   bool stopped = false;
 };
 
-/// Prints a document of schema p2pd.status/1 and the next action. Returns the exit code.
-int print_status(const Context& context, nlohmann::json status, const Ending& ending = {});
+/// Prints a document of schema p2pd.status/1 and the next action; p2pctl ends with `code`.
+void show_status(const Context& context, nlohmann::json status, const Ending& ending, int code);
+/// The same with the exit code of a verb that followed the run to its end; returns it.
+int print_status(const Context& context, const nlohmann::json& status, const Ending& ending = {});
 
 /// Mark of a step of a status document: "->" if it fails and p2pd fixes it.
 std::string mark_of(const nlohmann::json& step);

@@ -52,6 +52,25 @@ std::vector<std::vector<std::string>> changes_in_place(const json& status) {
   return rows;
 }
 
+/// Prints what the operator must do, numbered as `doctor` does, and the command that goes on after it.
+void print_tasks(const json& status) {
+  std::vector<std::pair<std::string, std::string>> tasks;  // what is wrong, what to do: once each
+  for (const json& step : list_of(status, "steps")) {
+    if (text_of(step, "status") != to_string(StepStatus::blocked)) continue;
+    const std::string next = text_of(step, "next"), obstacle = text_of(step, "obstacle");
+    if (std::ranges::count(tasks, next, &std::pair<std::string, std::string>::second) == 0)
+      tasks.emplace_back(obstacle.empty() ? text_of(step, "id") + ": " + text_of(step, "summary") : obstacle, next);
+  }
+  Rows rows;
+  for (const auto& [wrong, next] : tasks) {
+    rows.push_back({fmt::format("{}.", rows.size() / 2 + 1), wrong});
+    rows.push_back({"", paint(Colour::bold, next.empty() ? "Resolve that." : next)});
+  }
+  print_table(rows);
+  const std::string next = text_of(status, "next");
+  print_line(next.substr(rows.empty() ? 0 : std::min(next.size(), next.rfind("Then "))));
+}
+
 }  // namespace
 
 std::string mark_of(const json& step) {
@@ -69,10 +88,26 @@ bool at_rest(const json& status) {
   return !status.value("at_work", false) && (status.contains("error") || status.value("reboot_required", false));
 }
 
-int print_status(const Context& context, json status, const Ending& ending) {
+/// Exit code of a verb that ended with this status.
+static int exit_status(const json& status, const Ending& ending) {
+  const std::string state = text_of(status, "state");
+  if (state == "blocked") return kBlocked;
+  if (state == "limited" && !ending.stopped && !status.contains("error")) return kLimited;
+  return state == "failed" || ending.stopped || status.contains("error") ? kError : kDone;
+}
+
+/// The same of `status`: 0 only if P2P is proven on this boot, or a plan without a proof is done.
+static int exit_of_question(const json& status) {
+  const int code = exit_status(status, {});
+  const bool reached = text_of(status, "state") == "ready" || text_of(status, "result") == "done";
+  return code == kDone && !reached ? kNotReady : code;
+}
+
+void show_status(const Context& context, json status, const Ending& ending, int code) {
   const std::string state = text_of(status, "state"), result = text_of(status, "result"),
                     reason = text_of(status, "reason");
   if (ending.changed) status["changed"] = *ending.changed;
+  status["exit_status"] = code;
   if (context.options.json) {
     print_json(kStatusSchema, status);
   } else {
@@ -90,20 +125,30 @@ int print_status(const Context& context, json status, const Ending& ending) {
     for (const json& step : status.value("steps", json::array()))  // the step holds, with a note
       if (text_of(step, "verdict") == "pass" && !text_of(step, "next").empty())
         print_table({{"note", text_of(step, "summary") + ". " + text_of(step, "next")}});
-    if (const std::string next = text_of(status, "next"); !next.empty() && !status.value("at_work", false))
+    const std::string next = text_of(status, "next");
+    if (state == "blocked")
+      print_tasks(status);
+    else if (!next.empty() && !status.value("at_work", false))
       print_table({{"next", next}});
   }
-  if (state == "blocked") return kBlocked;
-  if (state == "limited" && !ending.stopped && !status.contains("error")) return kLimited;
-  return state == "failed" || ending.stopped || status.contains("error") ? kError : kDone;
+}
+
+int print_status(const Context& context, const json& status, const Ending& ending) {
+  const int code = exit_status(status, ending);
+  show_status(context, status, ending, code);
+  return code;
+}
+
+/// Prints the answer of `status`; returns its exit code.
+static int answer(const Context& context, const json& status) {
+  const int code = exit_of_question(status);
+  show_status(context, status, {}, code);
+  return code;
 }
 
 Result<int> status(const Context& context) {
   const Options& options = context.options;
-  if (!options.watch && !options.wait) {
-    print_status(context, TRY(known_status(context)));
-    return kDone;
-  }
+  if (!options.watch && !options.wait) return answer(context, TRY(known_status(context)));
   if (!over_the_bus(options))
     return fail(ErrorCode::invalid, "--watch and --wait need the service",
                 "it runs where systemd does, and for the running system only");
@@ -114,7 +159,7 @@ Result<int> status(const Context& context) {
   });
   if (!seen && options.watch && seen.error().code == ErrorCode::interrupted) return kDone;  // ended by the user
   const json last = TRY(Result<json>(seen));
-  if (!options.watch || options.json) return options.watch ? kDone : print_status(context, last);
+  if (!options.watch || options.json) return options.watch ? kDone : answer(context, last);
   print_line(fmt::format("A restart is due: {}. The run continues after it; \"p2pctl status --watch\" shows it again.",
                          text_of(last, "reason")));
   return kDone;
@@ -126,8 +171,25 @@ Result<int> history(const Context& context) {
     print_json(found.value("schema", ""), found);
     return kDone;
   }
-  if (found.value("runs", json::array()).empty()) fmt::print("nothing has run on this machine yet\n");
+  if (list_of(found, "runs").empty()) {
+    fmt::print("nothing has run on this machine yet\n");
+    return kDone;
+  }
   Rows rows;
+  if (!context.options.all) {
+    rows.push_back({"run", "began", "plan", "state", "changed", "reason"});
+    for (const json& run : list_of(found, "runs")) {
+      const std::string state = text_of(run, "state"), result = text_of(run, "result");
+      const auto fixed = std::ranges::count_if(
+          list_of(run, "steps"), [](const json& step) { return has_changed(step_status(text_of(step, "status"))); });
+      rows.push_back({fmt::format("{}", json_number<std::int64_t>(run, "id")), text_of(run, "started"),
+                      text_of(run, "plan"), state == "idle" && !result.empty() ? result : state,
+                      fmt::format("{} steps", fixed), text_of(run, "reason")});
+    }
+    print_table(rows);
+    fmt::print("Every event of them: p2pctl history --all\n");
+    return kDone;
+  }
   for (const json& event : found.value("events", json::array()))
     rows.push_back({event.value("time", ""), fmt::format("run {}", json_number<std::int64_t>(event, "run")),
                     event.value("boot_id", "").substr(0, 8), event.value("type", ""), event.value("step", ""),

@@ -52,7 +52,10 @@ Result<void> Context::require_directory() const {
 
 Result<Plan> Context::plan(const Host& host) const { return resolve(TRY(plan()), registry, host); }
 
-Result<Plan> Context::plan() const { return load_plan(TRY(load_config()), options.plan, registry); }
+Result<Plan> Context::plan() const {
+  if (const auto loaded = plans_.find(options.plan); loaded != plans_.end()) return loaded->second;
+  return plans_.emplace(options.plan, TRY(load_plan(TRY(load_config()), options.plan, registry))).first->second;
+}
 
 std::filesystem::path Context::state() const {
   if (options.state.empty()) return state_directory(options.root);
@@ -67,11 +70,15 @@ int print_error(const Context& context, const Error& error, int code) {
   return code;
 }
 
+Result<void> require_consent(const Options& options) {
+  if (options.yes || (!options.json && ::isatty(STDIN_FILENO) == 1 && ::isatty(STDOUT_FILENO) == 1)) return {};
+  return fail(ErrorCode::unconfirmed, "this changes the machine, and nobody can be asked: no terminal, or --json",
+              "run it on a terminal, or with --yes");
+}
+
 Result<bool> said_yes(const Options& options, const std::string& question) {
   if (options.yes) return true;
-  if (options.json || ::isatty(STDIN_FILENO) != 1)
-    return fail(ErrorCode::denied, "standard input is not a terminal: the question cannot be asked",
-                "After reading the above, run it again with --yes.");
+  TRY(require_consent(options));
   fmt::print("{} [y/N] ", question);
   std::fflush(stdout);
   std::string answer;

@@ -4,6 +4,7 @@
 #include <sys/types.h>
 
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -26,7 +27,8 @@ namespace p2pd::ctl {
 enum Exit : int {
   kDone = 0,      ///< done, or nothing to do
   kError = 1,     ///< an error, named on standard error
-  kChanges = 2,   ///< `doctor`, `plan --detailed-exitcode`: apply would change something, or prove P2P
+  kChanges = 2,   ///< `doctor`, `plan --detailed-exitcode`: apply would change something, or prove P2P; a verb that
+                  ///< changes something, without --yes and a terminal
   kNotReady = 3,  ///< `is-ready`, `env`: P2P is not proven on this boot
   kBlocked = 4,   ///< the operator must act first
   kLimited = 5,   ///< P2P is proven on this boot, for less than the plan wants
@@ -55,7 +57,7 @@ struct Options {
   bool accept_state_loss = false;
   bool detailed_exitcode = false;
   bool diff = false;  ///< `plan`: every check, file and command
-  bool all = false;   ///< `doctor`: every check
+  bool all = false;   ///< `doctor`: every check; `history`: every event
   bool no_redact = false;
   std::string soak;     ///< `report`: file of "p2pctl bench --soak --save"
   bool unpack = false;  ///< `record`: the file `name` into `directory`
@@ -64,6 +66,7 @@ struct Options {
   Result<int> (*catalogue_verb)(const Context&) = nullptr;  ///< `catalogue add`, diff or allow, with their arguments
   bool yes = false;
   bool no_build = false;
+  bool pin_only = false;  ///< `catalogue add`: asks nothing, and allows nothing
   std::vector<std::string> mirrors;
   std::string repository;
   std::string branch;
@@ -108,12 +111,16 @@ struct Context {
 
   mutable std::shared_ptr<NamedRoot> opened_;                    ///< opened on first use
   mutable std::vector<std::shared_ptr<CommandRunner>> runners_;  ///< of the hosts
+  mutable std::map<std::string, Plan> plans_;                    ///< those that were loaded, by name
 };
 
 /// Prints an error with its next step on standard error, with --json as JSON too; returns `code`.
 int print_error(const Context& context, const Error& error, int code = kError);
 
-/// Asks a person at the terminal; returns true for yes. Error if there is no terminal.
+/// Error `unconfirmed` if a change was not agreed to with --yes, and nobody at a terminal can be asked.
+Result<void> require_consent(const Options& options);
+
+/// Asks a person at the terminal; returns true for yes, and with --yes. Error `unconfirmed` if there is no terminal.
 Result<bool> said_yes(const Options& options, const std::string& question);
 
 /// Writes `text` into the file `name`; a reader sees the complete old or the complete new one. A link is
@@ -132,6 +139,7 @@ struct Verb {
   std::string_view group;  ///< heading in the list of verbs; empty: not listed
   std::string_view name;
   std::string_view summary;
+  std::string_view examples;  ///< lines for its help; may be empty
   void (*options)(CLI::App&, Options&);
   Result<int> (*run)(const Context&);
   bool takes_plan = false;
@@ -151,7 +159,7 @@ Result<int> doctor(const Context& context);
 /// Diagnosis from every check of a plan: schema p2pd.doctor/1, without the cost of the checks.
 nlohmann::json diagnosis_of(const PlanPreview& all);
 Result<int> show_plan(const Context& context);
-/// On a terminal, shows what apply changes, and asks; returns true for yes, or if nothing changes.
+/// Shows what apply changes, and asks; returns true for yes, or if nothing changes on a terminal.
 Result<bool> wants_changes(const Context& context);
 Result<int> apply(const Context& context);
 /// Reverts everything, or pauses, resumes, retries or cancels the open run.

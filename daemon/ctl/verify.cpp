@@ -61,7 +61,8 @@ Result<int> verify(const Context& context) {
     fmt::print("{}{}\n", ran ? "Everything is as p2pd left it." : "p2pd has changed nothing here.",
                proven ? "" : " P2P is not proven on this boot.");
   else
-    fmt::print("Next: \"p2pctl apply\" checks every step again; \"p2pctl revert\" keeps a copy of changed files.\n");
+    fmt::print(
+        "Next: \"sudo p2pctl apply\" checks every step again; \"sudo p2pctl revert\" keeps a copy of changed files.\n");
   return found.empty() ? kDone : kChanges;
 }
 

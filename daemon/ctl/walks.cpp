@@ -2,11 +2,13 @@
 // Verbs that walk: apply, revert, pause, resume, retry, cancel. They ask the service, or run the engine in this
 // process.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <poll.h>
 #include <unistd.h>
 
 #include <fstream>
 
+#include "base/json_members.hpp"
 #include "base/recorded.hpp"
 #include "base/root.hpp"
 #include "ctl/service.hpp"
@@ -39,28 +41,30 @@ class Progress : public Observer {
  public:
   explicit Progress(bool silent) : silent_(silent) {}
   void run_changed(const Run&, const Plan&, const std::map<std::string, StepRecord>& steps) override { steps_ = steps; }
-  void waiting(std::string_view why) override {
-    if (!silent_) print_table({{paint(Colour::yellow, "…"), "waiting: " + std::string(why)}});
-    std::fflush(stdout);
-  }
+  void waiting(std::string_view why) override { show({paint(Colour::yellow, "…"), "waiting: " + std::string(why)}); }
   const std::map<std::string, StepRecord>& steps() const { return steps_; }
   void checked(const Step& step, const Finding& finding) override {
     const bool planned = finding.verdict == Verdict::fail && !step.fix.empty();
-    if (!silent_) print_table({{planned ? mark_of_planned() : mark(finding.verdict), step.id, finding.summary}});
-    std::fflush(stdout);
+    show({planned ? mark_of_planned() : mark(finding.verdict), step.id, finding.summary});
   }
-  void fixing(const Step& step) override {
-    if (!silent_) print_table({{paint(Colour::blue, "…"), step.id, "applying fix: " + step.title}});
-    std::fflush(stdout);
-  }
+  void fixing(const Step& step) override { show({paint(Colour::blue, "…"), step.id, "applying fix: " + step.title}); }
   void fixed(const Step& step, const StepRecord&, const Result<void>& result) override {
-    if (!silent_ && !result) print_table({{paint(Colour::red, "✗"), step.id, result.error().message}});
+    if (!result) show({paint(Colour::red, "✗"), step.id, result.error().message});
   }
-  void undoing(std::string_view step) override {
-    if (!silent_) print_table({{paint(Colour::blue, "↶"), std::string(step), "undoing"}});
-  }
+  void undoing(std::string_view step) override { show({paint(Colour::blue, "↶"), std::string(step), "undoing"}); }
 
  private:
+  /// Prints a row. A closed pipe ends the output, not the walk.
+  void show(std::vector<std::string> row) {
+    if (silent_) return;
+    try {
+      print_table({std::move(row)});
+      std::fflush(stdout);
+    } catch (const std::system_error&) {
+      silent_ = true;
+    }
+  }
+
   bool silent_;
   std::map<std::string, StepRecord> steps_;
 };
@@ -94,8 +98,8 @@ bool is_stopped(int stop_fd) {
 /// Next action that differs in a walk without the service; empty: it does not differ.
 std::string next_here(const Context& context, const Run& run, bool stopped) {
   if (run.state == RunState::rebooting && context.options.root != "/")
-    return "boot that system, then \"p2pctl apply\" again";
-  if (run.state == RunState::reverting && stopped) return "\"p2pctl revert\" continues";
+    return "boot that system, then \"sudo p2pctl apply\" again";
+  if (run.state == RunState::reverting && stopped) return "\"sudo p2pctl revert\" continues";
   return "";
 }
 
@@ -128,7 +132,7 @@ Result<int> walk_with(const Context& context, std::string_view verb, const std::
   const bool stopped = (run.state == RunState::walking || run.state == RunState::reverting) && is_stopped(stop_fd);
   nlohmann::json status = status_of(run, progress.steps());
   if (std::string next = next_here(context, run, stopped); !next.empty()) status["next"] = std::move(next);
-  return print_status(context, std::move(status), {opened->changed(), stopped});
+  return print_status(context, status, {opened->changed(), stopped});
 }
 
 }  // namespace
@@ -138,14 +142,14 @@ Result<int> apply(const Context& context) {
   const bool returns_at_once = over_the_bus(options) && options.no_block;
   if (options.root == "/" && options.host.empty() && !returns_at_once && cloud_init_waits())
     return fail(ErrorCode::state, "cloud-init waits for this command, and the run would wait for cloud-init",
-                "p2pctl apply --no-block");
+                "p2pctl apply --yes --no-block");
   if (over_the_bus(options)) {
     if (is_plan_file(options.plan))
       return fail(ErrorCode::invalid, "the service takes plans by their names: " + options.plan,
                   "put the file into /etc/p2pd/plans, or walk without the service: --no-dbus");
     if (options.accept_state_loss)
       return fail(ErrorCode::invalid, "--accept-state-loss needs --no-dbus",
-                  "\"p2pctl apply --no-dbus --accept-state-loss\", as root");
+                  "\"sudo p2pctl apply --no-dbus --accept-state-loss\"");
     if (!TRY(wants_changes(context))) return not_wanted();
     return ask_service(context, {.plan = options.plan, .reboot = !options.no_reboot});
   }
@@ -154,17 +158,53 @@ Result<int> apply(const Context& context) {
   return walk_with(context, "apply", [&](Walk& walk) { return walk.apply(plan); });
 }
 
+/// Changes that a request undoes, a row a run.
+static Rows undone_by(const nlohmann::json& status, Event event) {
+  const std::optional<RunState> state = run_state(text_of(status, "state"));
+  Rows rows;
+  if (state && is_open(*state)) {
+    std::vector<std::string> steps;
+    for (const nlohmann::json& step : list_of(status, "steps"))
+      if (has_changed(step_status(text_of(step, "status")))) steps.push_back(text_of(step, "id"));
+    rows.push_back({fmt::format("run {} of plan {}", json_number<std::int64_t>(status, "run"), text_of(status, "plan")),
+                    steps.empty() ? "nothing is changed yet" : fmt::format("{}", fmt::join(steps, ", "))});
+  }
+  if (event != Event::revert) return rows;  // a cancel is of the open run only
+  for (const nlohmann::json& run : list_of(status, "stays"))
+    rows.push_back({fmt::format("run {} of plan {}", json_number<std::int64_t>(run, "run"), text_of(run, "plan")),
+                    fmt::format("{}", fmt::join(json_texts(run, "steps"), ", "))});
+  const bool lost = rows.empty() && json_number<std::int64_t>(status, "run") == 0 && !text_of(status, "next").empty();
+  if (lost) rows.push_back({"runs", text_of(status, "reason")});
+  return rows;
+}
+
+/// Shows the changes that a request undoes, and asks; returns true for yes, or if it undoes none.
+static Result<bool> wants_undo(const Context& context, Event event) {
+  const Options& options = context.options;
+  if (options.yes || (event != Event::revert && event != Event::cancel)) return true;
+  TRY(require_consent(options));
+  const Result<nlohmann::json> status = known_status(context);
+  if (!status) return said_yes(options, "The state cannot be read; the undo records suffice. Undo the changes?");
+  const Rows rows = undone_by(*status, event);
+  if (rows.empty()) return true;
+  fmt::print("Undoes the changes of\n");
+  print_table(rows);
+  return said_yes(options, "Undo them? The machine restarts where that needs it.");
+}
+
 Result<int> request(const Context& context, Event event) {
   if (over_the_bus(context.options)) {
     if (context.options.no_reboot)
       return fail(ErrorCode::invalid, "--no-reboot is set when a run starts: use it with apply",
                   "leave it out, or walk without the service: --no-dbus");
+    if (!TRY(wants_undo(context, event))) return not_wanted();
     return ask_service(context, {.event = event});
   }
   const bool reverts = event == Event::revert;
   if (untouched(context) && reverts)
     return print_status(context, TRY(status_in_journal(context.state(), false)), {false});
   if (untouched(context)) return fail(ErrorCode::state, fmt::format("there is no run to {}", to_string(event)));
+  if (!TRY(wants_undo(context, event))) return not_wanted();
   Context here = context;  // the undo records suffice: an unusable journal must not prevent a rollback
   here.options.accept_state_loss |= reverts;
   return walk_with(here, to_string(event), [&](Walk& walk) { return reverts ? walk.revert() : walk.request(event); });

@@ -93,7 +93,7 @@ Result<void> Database::run(const std::string& sql, Values values, const std::fun
     if (row.unknown_word)
       return fail(ErrorCode::invalid,
                   fmt::format("state database: \"{}\" is not a value of its column", *row.unknown_word),
-                  "move state.db away; \"p2pctl revert\" still undoes every recorded change");
+                  "move state.db away; \"sudo p2pctl revert\" still undoes every recorded change");
   }
   if (code != SQLITE_DONE) return last_error(db_.get(), sql);
   return {};
@@ -217,7 +217,8 @@ Failure quarantined_error(const fs::path& aside, std::string_view why) {
   return fail(
       ErrorCode::database_quarantined,
       fmt::format("the state database is unusable ({}); it is kept at {}, and p2pd only checks", why, aside.string()),
-      "inspect it; then \"p2pctl apply --accept-state-loss\" continues without it. \"p2pctl revert\" still undoes "
+      "inspect it; then \"sudo p2pctl apply --accept-state-loss\" continues without it. \"sudo p2pctl revert\" still "
+      "undoes "
       "every recorded change");
 }
 
@@ -295,7 +296,7 @@ Result<Database> open_to_read(const fs::path& file) {
                     "the worker");
     if (!other.empty() || code == SQLITE_PROTOCOL)
       return fail(ErrorCode::busy, "the state database is incomplete: the process that created it was stopped",
-                  "\"p2pctl apply\" completes it");
+                  "\"sudo p2pctl apply\" completes it");
     db = TRY(open_file(immutable_uri(file), SQLITE_OPEN_READONLY | SQLITE_OPEN_URI));
     found = database_defect(db);
   }

@@ -223,12 +223,13 @@ class Walk::Pass {
     if (stands) {
       known.status = StepStatus::blocked;
       if (!standing.next.empty()) known.finding["next"] = standing.next;  // of the obstacle, which may be another step
+      if (!standing.obstacle.empty()) known.finding["obstacle"] = standing.obstacle;
       const bool ineffective = step.fix.empty() && !step.needs.empty() && follows_a_change(step);
       block(step,
             !standing.obstacle.empty() ? fmt::format("{} needs {}", step.id, standing.obstacle)
             : ineffective              ? why_ineffective(step, standing.finding)
                                        : fmt::format("{}: {}", step.id, standing.finding.summary),
-            standing.passes);
+            standing.transient);
     } else if (known.status != StepStatus::pending_reboot) {
       known.status = StepStatus::waiting;
     }
@@ -236,9 +237,9 @@ class Walk::Pass {
   }
 
   /// Records a blocker. If this run changed a prerequisite of the step, that change was ineffective.
-  void block(const Step& step, std::string why, bool passes) {
-    ineffective_ |= !passes && follows_a_change(step);
-    lasting_ |= !passes;
+  void block(const Step& step, std::string why, bool transient) {
+    ineffective_ |= !transient && follows_a_change(step);
+    lasting_ |= !transient;
     blockers_.push_back(std::move(why));
   }
 
@@ -308,8 +309,8 @@ class Walk::Pass {
       if (!failure_.empty() || asked_ || blockers_.size() > blocked) return false;
       requirements_changed_ = true;
       if (const Finding finding = w_.check(need); !finding.holds()) {
-        const bool passes = finding.verdict == Verdict::fail && registry_.probe(need.check)->transient;
-        block(need, fmt::format("{}: {}", name, finding.summary), passes);
+        const bool transient = finding.verdict == Verdict::fail && registry_.probe(need.check)->transient;
+        block(need, fmt::format("{}: {}", name, finding.summary), transient);
         return false;
       }
     }

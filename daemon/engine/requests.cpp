@@ -31,7 +31,7 @@ Result<Run> Walk::apply(const Plan& plan) {
   }
   if (run_.plan != plan.name)
     return fail(ErrorCode::state, fmt::format("run {} of plan {} is {}", run_.id, run_.plan, to_string(run_.state)),
-                fmt::format("\"p2pctl apply {}\" continues it, \"p2pctl cancel\" undoes it", run_.plan));
+                fmt::format("\"sudo p2pctl apply {}\" continues it, \"sudo p2pctl cancel\" undoes it", run_.plan));
   if (plan.policy.reboot == RebootPolicy::external) plan_.policy.reboot = RebootPolicy::external;  // saved by walk()
   if (unread_ && run_.state != RunState::reverting) return Failure(*unread_);
   // finishes the rollback of a run that failed or was cancelled: `revert` would undo earlier runs, too

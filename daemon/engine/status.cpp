@@ -38,12 +38,13 @@ json step_of(const json& step, const std::map<std::string, StepRecord>& known) {
               {"status", to_string(StepStatus::waiting)},
               {"verdict", ""},
               {"summary", ""},
+              {"obstacle", ""},
               {"next", ""}};
   const auto record = known.find(out["id"].get<std::string>());
   if (record == known.end()) return out;
   const json& finding = record->second.finding;
   out["status"] = to_string(record->second.status);
-  for (const char* key : {"verdict", "summary", "next"})
+  for (const char* key : {"verdict", "summary", "obstacle", "next"})
     if (finding.is_object()) out[key] = finding.value(key, "");
   const bool failing = out["verdict"] == to_string(Verdict::fail) || out["verdict"] == to_string(Verdict::unknown);
   if (failing && out["next"] == "") out["next"] = step.value("operator", "");
@@ -73,7 +74,7 @@ json nothing_yet(const std::filesystem::path& state) {
   run.reason =
       lost ? "the record of runs is lost, and their changes are not undone" : "nothing has run on this machine yet";
   json status = status_of(run, {});
-  if (lost) status["next"] = "\"p2pctl revert\" undoes them";
+  if (lost) status["next"] = "\"sudo p2pctl revert\" undoes them";
   return status;
 }
 
@@ -102,20 +103,20 @@ std::string instructions(const json& steps) {
 }  // namespace
 
 std::string finish_command(const Run& run) {
-  return run.rollback == Rollback::all ? "\"p2pctl revert\" undoes the rest"
-                                       : fmt::format("\"p2pctl apply {}\" finishes the rollback", run.plan);
+  return run.rollback == Rollback::all ? "\"sudo p2pctl revert\" undoes the rest"
+                                       : fmt::format("\"sudo p2pctl apply {}\" finishes the rollback", run.plan);
 }
 
 std::string next_command(const Run& run, const std::string& instruction) {
   switch (run.state) {
     case RunState::blocked:
       return (instruction.empty() ? "Resolve that. " : instruction) +
-             "Then \"p2pctl retry\"; the run also continues at the next boot";
+             "Then \"sudo p2pctl retry\"; the run also continues at the next boot";
     case RunState::rebooting: return "reboot; it continues by itself";
     case RunState::reverting: return run.reboot_due ? "reboot; it continues by itself" : finish_command(run);
-    case RunState::paused: return "\"p2pctl resume\" continues, \"p2pctl cancel\" undoes";
-    case RunState::failed: return instruction + "\"p2pctl history\" shows every step of it";
-    case RunState::walking: return "\"p2pctl apply\" continues";
+    case RunState::paused: return "\"sudo p2pctl resume\" continues, \"sudo p2pctl cancel\" undoes";
+    case RunState::failed: return instruction + "\"p2pctl history --all\" shows every step of it";
+    case RunState::walking: return "\"sudo p2pctl apply\" continues";
     case RunState::limited:
       return "\"p2pctl status --json\" shows what is not fit, and why; \"p2pctl is-ready --for USE\" asks for one use";
     default: return "";

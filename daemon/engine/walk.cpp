@@ -120,8 +120,8 @@ Result<void> Walk::move(const Outcome& outcome) {
   const std::optional<RunState> next = next_state(run_.state, change);
   if (!next)
     return fail(ErrorCode::state, fmt::format("a run that is {} cannot {}", to_string(run_.state), to_string(change)),
-                run_.state == RunState::paused      ? "\"p2pctl resume\" continues it, \"p2pctl cancel\" undoes it"
-                : run_.state != RunState::reverting ? "\"p2pctl history\" shows every step"
+                run_.state == RunState::paused ? "\"sudo p2pctl resume\" continues it, \"sudo p2pctl cancel\" undoes it"
+                : run_.state != RunState::reverting ? "\"p2pctl history --all\" shows every step"
                                                     : finish_command(run_) + "; then any request is possible");
   if (!is_open(*next) || *next == RunState::blocked) TRY(rest());
   run_.state = *next;

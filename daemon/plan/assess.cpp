@@ -68,22 +68,22 @@ class Obstacles {
         look_at_needs(need, standing);
         continue;
       }
-      if (standing.kind == Kind::busy && passes(need, found)) continue;
+      if (standing.kind == Kind::busy && is_transient(need, found)) continue;
       standing.obstacle = name + ": " + found.summary;
       obstruct(standing, need, found);
     }
     return lacks;
   }
 
-  bool passes(const Step& step, const Finding& found) const {
+  bool is_transient(const Step& step, const Finding& found) const {
     return found.verdict == Verdict::fail && registry_.probe(step.check)->transient;
   }
 
   void obstruct(Standing& standing, const Step& step, const Finding& found) const {
     standing.next = next_for(step, found);
-    standing.passes = passes(step, found);
+    standing.transient = is_transient(step, found);
     standing.impossible = found.impossible;
-    standing.kind = standing.passes && plan_.policy.busy == Busy::wait ? Kind::busy : Kind::blocked;
+    standing.kind = standing.transient && plan_.policy.busy == Busy::wait ? Kind::busy : Kind::blocked;
     if (standing.next.empty()) standing.next = "\"p2pctl explain " + step.id + "\" shows what is checked, and where.";
   }
 

@@ -30,7 +30,7 @@ struct Standing {
   Finding finding;       ///< unknown, without a summary, if the step was not checked
   std::string obstacle;  ///< for blocked and busy: the requirement that is missing, "STEP: why"; empty: the step itself
   std::string next;      ///< for blocked: next action of the operator
-  bool passes = false;   ///< for blocked and busy: transient, ends without p2pd
+  bool transient = false;   ///< for blocked and busy: transient, ends without p2pd
   bool impossible = false;  ///< for blocked: cannot be fixed with this hardware
   bool spared = false;      ///< an alternative that is in place does without this gate
 

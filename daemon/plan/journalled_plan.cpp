@@ -90,11 +90,11 @@ JournalledPlan read_journalled_plan(const std::string& text, const std::string& 
   const Result<json> document = converted(text, registry);
   const Result<Plan> plan = document ? parse_plan(document->dump(), "journal", registry) : Failure(document.error());
   if (plan) return {*plan, std::nullopt};
-  read.unread =
-      Error{ErrorCode::state,
-            fmt::format("this version of p2pd ({}) cannot read its plan: {}", P2PD_VERSION, plan.error().message),
-            "\"p2pctl cancel\" undoes it, \"p2pctl apply\" then begins a new one; or install the version of p2pd "
-            "that began it"};
+  read.unread = Error{
+      ErrorCode::state,
+      fmt::format("this version of p2pd ({}) cannot read its plan: {}", P2PD_VERSION, plan.error().message),
+      "\"sudo p2pctl cancel\" undoes it, \"sudo p2pctl apply\" then begins a new one; or install the version of p2pd "
+      "that began it"};
   read.plan = readable_part(document ? *document : parse_json(text), name, registry);
   return read;
 }

@@ -20,18 +20,21 @@
 
 namespace p2pd {
 
-using ctl::ChangeInPlace;
 using ctl::OperatorAction;
+using ctl::ReportedChange;
 
 template <>
 constexpr auto kFields<OperatorAction> = std::tuple(field("step", &OperatorAction::step),
                                                     field("seen", &OperatorAction::seen),
                                                     field("next", &OperatorAction::next));
 template <>
-constexpr auto kFields<ChangeInPlace> = std::tuple(
-    field("run", &ChangeInPlace::run), field("step", &ChangeInPlace::step), field("summary", &ChangeInPlace::summary),
-    field("cost", &ChangeInPlace::cost), field("reboot", &ChangeInPlace::reboot), field("files", &ChangeInPlace::files),
-    field("packages", &ChangeInPlace::packages));
+constexpr auto kFields<ReportedChange> = std::tuple(field("run", &ReportedChange::run),
+                                                    field("step", &ReportedChange::step),
+                                                    field("summary", &ReportedChange::summary),
+                                                    field("cost", &ReportedChange::cost),
+                                                    field("reboot", &ReportedChange::reboot),
+                                                    field("files", &ReportedChange::files),
+                                                    field("packages", &ReportedChange::packages));
 
 namespace ctl {
 namespace {
@@ -338,9 +341,9 @@ json steps_of(const Sources& sources, const PlanWords& words) {
 void add_in_place(json& changes, const Sources& sources, const PlanWords& words) {
   for (json& change : changes) {
     const std::string step = text_of(change, "step");
-    change.update(JsonWriter::json(ChangeInPlace{.step = step}));
+    change.update(JsonWriter::json(ReportedChange{.step = step}));
   }
-  for (const ChangeInPlace& kept : sources.in_place) {
+  for (const ReportedChange& kept : sources.in_place) {
     auto change = std::ranges::find_if(changes, [&](const json& one) {
       return text_of(one, "step") == kept.step && text_of(one, "status") != "reverted" && one["run"] == 0;
     });
@@ -350,6 +353,16 @@ void add_in_place(json& changes, const Sources& sources, const PlanWords& words)
     }
     change->update(JsonWriter::json(kept));
   }
+}
+
+/// Changes that apply would make, in order.
+json planned_of(const Sources& sources, const PlanWords& words) {
+  json planned = json::array();
+  for (const ReportedChange& change : sources.planned) {
+    planned.push_back(JsonWriter::json(change));
+    planned.back()["title"] = words.title(change.step);
+  }
+  return planned;
 }
 
 // ---- redaction ------------------------------------------------------------------------------------------------------
@@ -420,6 +433,7 @@ json report_document(const Sources& sources) {
       {"ran", ran},
       {"plan", ran ? text_of(sources.status, "plan") : text_of(sources.diagnosis, "plan")},
       {"causes", causes_of(sources, words)},
+      {"planned", planned_of(sources, words)},
       {"steps", steps_of(sources, words)},
       {"proof", proof ? json_of(*proof) : json()},
       {"pairs", pairs_with(sources.machine, proof)},

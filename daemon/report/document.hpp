@@ -21,9 +21,9 @@ struct OperatorAction {
   std::string next;
 };
 
-/// Change that is in place, from the undo records. The files are without p2pd's own and dpkg's: the packages stand for
-/// these.
-struct ChangeInPlace {
+/// Change that is in place, from the undo records, or that apply would make. The files are without p2pd's own and
+/// dpkg's: the packages stand for these.
+struct ReportedChange {
   std::int64_t run = 0;
   std::string step;
   std::string summary = {};
@@ -39,13 +39,14 @@ struct Sources {
   nlohmann::json history;               ///< p2pd.history/1
   nlohmann::json diagnosis;             ///< p2pd.doctor/1; used if nothing has run
   std::vector<OperatorAction> actions;  ///< used with `diagnosis`
-  std::vector<ChangeInPlace> in_place;
-  std::vector<Plan> plans;          ///< texts of the steps: that of the newest run first
-  nlohmann::json baseline;          ///< p2pd.bench/1 from before the first change, or {"not_measured": why}
-  std::optional<bench::Soak> soak;  ///< of "p2pctl bench --soak", with samples
-  nlohmann::json machine;           ///< machine_facts(), and `text`: the machine in one line
-  std::string made;                 ///< ISO 8601 UTC
-  std::vector<std::string> notes;   ///< inputs that could not be read
+  std::vector<ReportedChange> in_place;
+  std::vector<ReportedChange> planned;  ///< used with `diagnosis`
+  std::vector<Plan> plans;              ///< texts of the steps: that of the newest run first
+  nlohmann::json baseline;              ///< p2pd.bench/1 from before the first change, or {"not_measured": why}
+  std::optional<bench::Soak> soak;      ///< of "p2pctl bench --soak", with samples
+  nlohmann::json machine;               ///< machine_facts(), and `text`: the machine in one line
+  std::string made;                     ///< ISO 8601 UTC
+  std::vector<std::string> notes;       ///< inputs that could not be read
 };
 
 /// Current machine: keys `environment`, `gpus`, `topology` and `pairs` of schema p2pd.report/1. Unreadable data is

@@ -25,7 +25,7 @@ using Paths = std::vector<std::vector<Path>>;
 
 std::string line_of(const Host& host, const std::string& path) { return host.line(path).value_or(""); }
 std::string of_device(const Host& host, const std::string& address, const char* name) {
-  return line_of(host, "/sys/bus/pci/devices/" + address + "/" + name);
+  return line_of(host, sysfs_path(address, name));
 }
 
 /// Value of the first line of a file that starts with `key`, without the quotes around it.
@@ -87,8 +87,18 @@ std::string emulated_text(const Host& host, const std::vector<PciDevice>& device
                      guest.hypervisor.empty() ? "" : " of ", guest.hypervisor);
 }
 
+/// "1022:1480 (Starship/Matisse Root Complex)": those between the GPUs.
+std::string host_bridges_text(const std::vector<PciDevice>& devices, const Paths& paths) {
+  std::set<std::string> bridges;
+  for (const auto& row : paths)
+    for (const Path& path : row)
+      for (const HostBridge& bridge : host_bridges_on(devices, path)) bridges.insert(bridge.text());
+  return fmt::format("{}", fmt::join(bridges, ", "));
+}
+
 /// Rows of a table, in the order in which a person needs them.
-json environment_of(const Host& host, const std::vector<PciDevice>& devices, const std::vector<std::string>& gpus) {
+json environment_of(const Host& host, const std::vector<PciDevice>& devices, const std::vector<std::string>& gpus,
+                    const Paths& paths) {
   const std::string bios =
       fmt::format("{} {} {}", line_of(host, "/sys/class/dmi/id/bios_vendor"),
                   line_of(host, "/sys/class/dmi/id/bios_version"), line_of(host, "/sys/class/dmi/id/bios_date"));
@@ -108,6 +118,7 @@ json environment_of(const Host& host, const std::vector<PciDevice>& devices, con
       {"Board", machine_text(host, devices)},
       {"Firmware", bios},
       {"CPU", value_of(host, "/proc/cpuinfo", "model name", ':')},
+      {"Host bridges", host_bridges_text(devices, paths)},
   };
   json out = json::array();
   for (const auto& [name, value] : rows)
@@ -243,7 +254,7 @@ json machine_facts(const Host& host) {
   for (std::size_t i = 0; i < addresses.size(); ++i)
     tree.add(*std::ranges::find(devices, addresses[i], &PciDevice::address), fmt::format("GPU {}", i));
   return {{"emulated", emulated_text(host, devices)},
-          {"environment", environment_of(host, devices, addresses)},
+          {"environment", environment_of(host, devices, addresses, paths)},
           {"gpus", std::move(gpus)},
           {"topology", std::move(tree).nodes()},
           {"pairs", pairs_of(paths)}};

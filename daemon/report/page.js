@@ -74,11 +74,13 @@ function origin() {
 
 function verdict() {
   const {tone, headline, text, next} = report.verdict, actions = report.actions;
+  const failed = report.causes.filter(cause => cause.verdict === "fail").map(cause => cause.step);
   return [
     el("div.verdict " + tone, el("h1", el("span.sign", SIGNS[tone]), " ", headline),
        report.machine.text && el("p.machine", report.machine.text), report.machine.emulated && el("p.note", report.machine.emulated),
        (report.ran || actions.length === 0) && text && el("p", text),
        list("ol.actions", actions.map(({next, step, seen}) => [withCommands(next), " ", el("span.faint", el("code", step), " ", seen)])),
+       failed.length > 1 && el("p.faint", "Failed checks: ", failed.join(", ")),
        next && el("p.next", el("b", actions.length > 0 ? "Then" : "Next"), " ", withCommands(next)),
        !report.ran && el("p.faint", "Nothing has run on this machine yet: nothing is changed, and this is a diagnosis.")),
     report.notes.map(note => el("p.note", "Not read: " + note))];
@@ -210,16 +212,22 @@ function soak() {
 
 // ---- changes, checks, timeline --------------------------------------------------------------------------------------
 
+/** List of changes; `state` tells how far each is. */
+const changeList = (changes, state) => {
+  const codes = (label, texts) => texts.length > 0 && el("p", label, texts.map(text => [" ", el("code", text)]));
+  return list("ol.changes", changes.map(change => [
+      el("b", change.step), " ", el("small", state(change)), change.summary && el("p", change.summary),
+      codes("Files", change.files), codes("Packages", change.packages),
+      change.cost && el("p", el("span.warn", "Security"), " ", change.cost)]));
+};
+const planned = () => changeList(report.planned, change => change.reboot ? "takes effect with a reboot" : "");
+
 function changes() {
   if (report.changes.length === 0) return report.ran && el("p", "Nothing on this machine is changed.");
   const done = change => change.status === "reverted" ? "undone"
       : change.status === "pending-reboot" ? "with the next reboot" : change.reboot ? "done, in effect since a reboot" : "done";
-  const codes = (label, texts) => texts.length > 0 && el("p", label, texts.map(text => [" ", el("code", text)]));
   return [
-    list("ol.changes", report.changes.map(change => [
-      el("b", change.step), " ", el("small", done(change)), change.summary && el("p", change.summary),
-      codes("Files", change.files), codes("Packages", change.packages),
-      change.cost && el("p", el("span.warn", "Security"), " ", change.cost)])),
+    changeList(report.changes, done),
     report.changes.some(change => change.status !== "reverted") &&
         el("p", withCommands('Undo all of it: "sudo p2pctl revert"'), ". Files get back the content that they had; packages that p2pd removed are ",
            "installed again from its backup, without network.")];
@@ -229,11 +237,20 @@ const VERDICTS = {pass: ["good", "✓", "passed"], fail: ["bad", "✗", "failed"
                   "": ["faint", "·", "not checked"]};
 const verdictMark = word => mark(...VERDICTS[word] ?? ["warn", "?", "not known"]);
 
+const MOST_EVIDENCE = 8;
+
+/** Table of what a check saw; the rest of many rows is folded. */
+function evidence(all) {
+  const rows = all.map(({source, value}) => el("tr", el("th.where", source), el("td", value)));
+  const most = rows.length > MOST_EVIDENCE + 1 ? MOST_EVIDENCE : rows.length, more = rows.length - most;
+  return [table("table.evidence", rows.slice(0, most)), more > 0 && folded(`${more} more`, table("table.evidence", rows.slice(most)))];
+}
+
 function checks() {
   const failed = report.causes.map(cause => el("div.cause",
       el("h3", verdictMark(cause.verdict), " ", cause.summary || "not checked"),
       el("p.faint", el("code", cause.step), " ", cause.title), cause.why && el("p", cause.why), cause.obstacle && el("p.note", cause.obstacle),
-      table("table.evidence", cause.evidence.map(({source, value}) => el("tr", el("th.where", source), el("td", value)))),
+      evidence(cause.evidence),
       cause.next && el("p.next", el("b", "Next"), " ", withCommands(cause.next))));
   const shown = report.causes.map(({step}) => step), others = report.steps.filter(({id}) => !shown.includes(id));
   const kind = ({verdict}) => ["pass", "not_applicable"].includes(verdict) ? 0 : verdict === "" ? 2 : 1;
@@ -358,7 +375,7 @@ function sections() {
   const checked = ["checks", "Checks", "Checks", checks];
   const found = [["before-after", "Before and after", "Before and after", measured], ["remarks", "Remarks", "Remarks and gain", remarks],
                  ["soak", "Soak", "Soak", soak], ["advice", "Advice", "Advice for software", advice],
-                 ["changes", "Changes", "What was changed", changes], ["timeline", "Timeline", "Timeline", timeline]];
+                 ["planned", "Planned", "What apply would change", planned], ["changes", "Changes", "What was changed", changes], ["timeline", "Timeline", "Timeline", timeline]];
   found.splice(report.causes.length > 0 ? 0 : found.length, 0, checked);
   found.push(["topology", "Topology", "Topology", topology], ["environment", "Environment", "Environment", environment],
              ["json", "JSON", "JSON", () => folded(`This report for programs, schema ${report.schema}`, el("pre", JSON.stringify(report, null, 1)))]);

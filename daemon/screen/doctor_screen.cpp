@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <map>
 #include <set>
 
 #include "base/json_members.hpp"
@@ -17,6 +18,7 @@ namespace {
 constexpr std::string_view kFirmware = "firmware setup (BIOS)";  ///< in a `next` about it
 constexpr std::size_t kAloneRows = 3;                            ///< GPUs without a peer that are shown
 constexpr std::size_t kFixes = 5;                                ///< failing steps shown when p2pd fixes them
+constexpr std::size_t kNarrow = 70;                              ///< columns below which tasks get fewer lines
 
 std::string things(std::size_t count) { return fmt::format("{} thing{}", count, count == 1 ? "" : "s"); }
 
@@ -41,7 +43,8 @@ std::pair<Colour, std::string> verdict_of(const PlanPreview& all) {
   const std::string losses = losses_text(all);
   const std::string purge = losses.empty() ? "" : fmt::format("; it purges {}", losses);
   if (!all.blocked)
-    return {Colour::red, fmt::format("P2P: NOT WORKING. p2pd can fix it ({}{}).", reboots_text(all.reboots), purge)};
+    return {Colour::red, fmt::format("P2P: NOT WORKING. p2pd can {} ({}{}).", is_reported(all) ? "fix it" : "try",
+                                     reboots_text(all.reboots), purge)};
   return {Colour::red, fmt::format("P2P: NOT WORKING. You must fix {}{}{}.", things(obstructions(all).size()),
                                    does_the_rest(all) ? "; p2pd does the rest" : "", purge)};
 }
@@ -60,13 +63,14 @@ void print_obstructions(const std::vector<const Obstruction*>& some, const std::
   if (some.empty()) return;
   print_line(heading);
   Rows rows;
+  const std::size_t lines = text_width() < kNarrow ? 1 : 2;
   for (const Obstruction* one : some) {
     std::vector<std::string> ids;
     for (const Preview* preview : one->steps) ids.push_back(preview->standing.step->id);
     const std::string text = one->obstacle.empty() ? fmt::format("{}: {}", fmt::join(ids, ", "),
                                                                  one->steps.front()->standing.finding.summary)
                                                    : one->obstacle;  // begins with the name of its step
-    rows.push_back({fmt::format("{}.", ++number), shortened(text, 2 * (text_width() - 5))});
+    rows.push_back({fmt::format("{}.", ++number), shortened(text, lines * (text_width() - 5))});
     rows.push_back({"", paint(Colour::bold, below_heading(one->next))});
   }
   print_table(rows);
@@ -118,9 +122,12 @@ void print_excused(const PlanPreview& all) {
   print_table(rows);
 }
 
-/// Warnings of checks that pass, and of upkeep, which is in nobody's way.
+/// Warnings of checks that pass, and of upkeep, which is in nobody's way; where nothing else fails, upkeep that does.
 void print_warnings(const PlanPreview& all) {
   Rows rows;
+  for (const Standing& s : all.seen.steps)
+    if (s.step->kind == StepKind::upkeep && s.is_failing() && !all.blocked && all.outlook != Outlook::fixable)
+      rows.push_back({paint(Colour::yellow, "!"), s.step->id, shortened(s.finding.summary, 2 * kScreen)});
   for (const Standing& s : all.seen.steps)
     for (const std::string& text : json_texts(s.finding.facts, "warnings"))
       if (s.kind == Standing::Kind::holds || s.step->kind == StepKind::upkeep)
@@ -165,10 +172,19 @@ std::string next_text(const PlanPreview& all) {
 }
 
 std::string counts(const PlanPreview& all) {
-  const auto passed = std::ranges::count(all.seen.steps, Standing::Kind::holds, &Standing::kind);
-  const auto failed = std::ranges::count_if(all.seen.steps, &Standing::is_failing);
-  return fmt::format("Checks: {} passed, {} failed, {} open: p2pctl doctor --all", passed, failed,
-                     static_cast<std::ptrdiff_t>(all.seen.steps.size()) - passed - failed);
+  std::map<std::string_view, int> found;  // by the words of the text
+  for (const Standing& s : all.seen.steps) {
+    const bool holds = s.kind == Standing::Kind::holds, applies = s.finding.verdict != Verdict::not_applicable;
+    const bool upkeep = s.step->kind == StepKind::upkeep;
+    ++found[holds             ? (applies ? "passed" : "not applicable")
+            : !s.is_failing() ? "open"
+            : upkeep          ? "optional"
+                              : "failed"];
+  }
+  std::vector<std::string> texts;
+  for (const std::string_view word : {"passed", "not applicable", "failed", "optional", "open"})
+    if (found[word] > 0) texts.push_back(fmt::format("{} {}", found[word], word));
+  return fmt::format("Checks: {}: p2pctl doctor --all", fmt::join(texts, ", "));
 }
 
 }  // namespace
@@ -182,6 +198,9 @@ void print_verdict(const PlanPreview& all) {
   print_excused(all);
   if (all.blocked) print_operator(all);
   if (all.outlook == Outlook::fixable) print_fixes(all);
+  if (const std::string driver = driver_text(all); !driver.empty())
+    print_table(
+        {{"driver", all.blocked ? shortened(driver, (text_width() < kNarrow ? 2 : 3) * (text_width() - 9)) : driver}});
   print_warnings(all);
   print_alone(all);
   if (const std::string next = next_text(all); !next.empty())

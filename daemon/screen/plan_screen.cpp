@@ -185,7 +185,9 @@ std::string heading(const PlanPreview& all, const std::string& first) {
 }
 
 Rows change_rows(const PlanPreview& all, const std::string& first) {
-  Rows rows = topic_rows(all);
+  Rows rows;
+  if (const std::string driver = driver_text(all); !driver.empty()) rows.push_back({"driver", driver});
+  std::ranges::move(topic_rows(all), std::back_inserter(rows));
   if (!all.ends.empty())
     rows.push_back({paint(Colour::yellow, "ends"), shortened(fmt::format("{}", fmt::join(all.ends, ", ")), 2 * kLine)});
   if (all.changes) std::ranges::move(later_rows(all), std::back_inserter(rows));

@@ -9,6 +9,8 @@
 #include <set>
 
 #include "base/image_runner.hpp"
+#include "base/json_members.hpp"
+#include "machine/driver/driver_install.hpp"
 #include "machine/driver/machine.hpp"
 #include "machine/hardware/pci.hpp"
 #include "machine/hardware/peer_groups.hpp"
@@ -24,8 +26,9 @@ namespace {
 /// Describes the changes of a plan, each once, at the first step that needs it.
 class ChangeTeller {
  public:
-  ChangeTeller(const Plan& plan, const Registry& registry, const Host& host, const Assessment& seen)
-      : plan_(plan), registry_(registry), host_(host), seen_(seen) {}
+  /// `in_turn`: each change is described as it is after those before it.
+  ChangeTeller(const Plan& plan, const Registry& registry, const Host& host, const Assessment& seen, bool in_turn)
+      : plan_(plan), registry_(registry), host_(host), seen_(seen), in_turn_(in_turn) {}
 
   Preview tell(const Standing& standing) {
     Preview told{standing};
@@ -49,7 +52,7 @@ class ChangeTeller {
   }
 
   /// Describes the fix of a failing step that waits for another step, as far as possible before that one is fixed.
-  void tell_later(Preview& told) const {
+  void tell_later(Preview& told) {
     const Step& step = *told.standing.step;
     const std::function<bool(const std::string&)> settles = [&](const std::string& name) {  // by the same check
       const Step& earlier = *plan_.step(name);
@@ -57,13 +60,22 @@ class ChangeTeller {
     };
     const bool fails = told.standing.finding.verdict == Verdict::fail;
     if (!fails || step.fix.empty() || std::ranges::any_of(step.after, settles)) return;
-    auto change = registry_.action(step.fix)->describe(host_, step.with);
+    auto change = describe(step);
     if (change && !(change->files.empty() && change->commands.empty()))
       told.changes.push_back({&step, *std::move(change)});
   }
 
-  void tell_fix(const Step& step, Preview& told) const {
-    Result<Description> change = registry_.action(step.fix)->describe(host_, step.with);
+  Result<Description> describe(const Step& step) {
+    Result<Description> change = registry_.action(step.fix)->describe(after_ ? *after_ : host_, step.with);
+    if (!in_turn_ || !change || change->files.empty()) return change;
+    for (const Description::File& file : change->files)
+      files_[file.path] = file.kind == FileState::Kind::absent ? std::nullopt : std::optional(file.content);
+    after_ = host_.snapshot_after(files_);
+    return change;
+  }
+
+  void tell_fix(const Step& step, Preview& told) {
+    Result<Description> change = describe(step);
     if (!change && is_not_run(change.error())) {
       change.emplace();
       change->summary = "not known for an image before it boots";
@@ -80,6 +92,9 @@ class ChangeTeller {
   const Registry& registry_;
   const Host& host_;
   const Assessment& seen_;
+  bool in_turn_;
+  PendingFiles files_;                 ///< of the changes so far
+  std::unique_ptr<const Host> after_;  ///< the host once they are written; null: none is
   std::set<std::string> told_;
 };
 
@@ -90,7 +105,7 @@ Otherwise otherwise_of(const PlanPreview& all, const Plan& plan, const Host& hos
     then.obstacle =
         fmt::format("{}: {}", people.front()->step->id, next.empty() ? people.front()->finding.summary : next);
   }
-  ChangeTeller teller(plan, all.registry, host, seen);
+  ChangeTeller teller(plan, all.registry, host, seen, false);
   for (const Standing& s : seen.steps) {
     const auto now = std::ranges::find(all.seen.steps, s.step->id, [](const Standing& one) { return one.step->id; });
     const bool fixed = now != all.seen.steps.end() && now->is_failing() && all.outlook == Outlook::fixable;
@@ -132,9 +147,9 @@ Otherwise if_it_still_fails(const PlanPreview& all, const Step& step) {
   return then;
 }
 
-PlanPreview::PlanPreview(Plan of, const Registry& words, const Host& machine)
+PlanPreview::PlanPreview(Plan of, const Registry& words, const Host& machine, bool in_turn)
     : plan(std::move(of)), registry(words), host(machine), seen(assess(plan, registry, host)), outlook(seen.outlook()) {
-  ChangeTeller teller(plan, registry, host, seen);
+  ChangeTeller teller(plan, registry, host, seen, in_turn);
   for (const Standing& s : seen.steps) {
     const bool needless = outlook == Outlook::ready && s.step->kind != StepKind::upkeep;
     steps.push_back(needless ? Preview{s} : teller.tell(s));
@@ -166,6 +181,49 @@ std::string losses_text(const PlanPreview& all) {
     for (const Change& change : preview.changes)
       if (!change.description.loses.empty()) losses.push_back(change.description.loses);
   return fmt::format("{}", fmt::join(losses, " and "));
+}
+
+/// Finding on the choice of a driver, if it was asked for; null: it was not.
+static const Finding* driver_choice(const PlanPreview& all) {
+  for (const auto& [name, finding] : all.seen.needs)
+    if (all.plan.step(name)->check == "driver-catalogue") return &finding;
+  return nullptr;
+}
+
+static bool swaps_modules(const PlanPreview& all) {
+  return std::ranges::any_of(all.steps, [](const Preview& preview) {
+    return std::ranges::any_of(preview.changes, [](const Change& one) { return one.step->fix == "driver-modules"; });
+  });
+}
+
+/// "550.163.01 (5 packages stay)"
+static std::string driver_before(const PlanPreview& all, const DriverInstall& install) {
+  const std::string losses = losses_text(all);
+  const bool stay = driver_choice(all)->facts.value("keeps_packages", false);
+  if (!install.packages.empty())
+    return fmt::format("{} ({})", fmt::join(install.package_versions(), ", "),
+                       stay             ? fmt::format("{} packages stay", install.packages.size())
+                       : losses.empty() ? "its packages are purged"
+                                        : losses + " purged");
+  if (!install.runfile.installed) return "no driver";
+  return install.runfile.version + (install.runfile.version.empty() ? "NVIDIA's runfile" : " of NVIDIA's runfile");
+}
+
+std::string driver_text(const PlanPreview& all) {
+  const auto waits = [](const Preview& one) { return one.blocked && one.standing.step->check == "nvidia-driver"; };
+  const bool comes = swaps_modules(all) || (all.blocked && std::ranges::any_of(all.steps, waits));
+  if (!comes || all.outlook == Outlook::impossible) return "";
+  const Finding* choice = driver_choice(all);
+  const std::string entry = choice == nullptr ? "" : text_of(choice->facts, "entry");
+  const DriverInstall install = installed_driver(all.host).value_or(DriverInstall());
+  if (entry.empty())
+    return install.packages.empty() ? "not chosen yet" : "not chosen yet; packages will be kept or purged";
+  return fmt::format("{} -> {}: {}", driver_before(all, install), entry, text_of(choice->facts, "evidence"));
+}
+
+bool is_reported(const PlanPreview& all) {
+  const Finding* choice = driver_choice(all);
+  return choice == nullptr || !swaps_modules(all) || choice->facts.value("reported", false);
 }
 
 std::vector<Obstruction> obstructions(const PlanPreview& all) {

@@ -32,7 +32,8 @@ struct Preview {
 
 /// Preview of a whole plan for a host, which must outlive it.
 struct PlanPreview {
-  PlanPreview(Plan plan, const Registry& registry, const Host& host);
+  /// `in_turn`: the last description of a file has the content that it ends with, for more time.
+  PlanPreview(Plan plan, const Registry& registry, const Host& host, bool in_turn = false);
   PlanPreview(PlanPreview&&) = default;
 
   /// True if the change takes effect with a reboot.
@@ -70,6 +71,13 @@ std::string reboots_text(const Reboots& reboots);
 
 /// "9 packages": what the changes of the plan remove; empty: nothing.
 std::string losses_text(const PlanPreview& all);
+
+/// "550.163.01 (5 packages stay) -> tinygrad/550.90.07-p2p-on-550.163.01": the driver before and after apply, and the
+/// evidence for the new one; or that it is not chosen yet. Empty: apply changes no driver.
+std::string driver_text(const PlanPreview& all);
+
+/// True if somebody reported P2P between such cards with the driver that comes, or if none comes.
+bool is_reported(const PlanPreview& all);
 
 /// Blocked steps that one action of the operator unblocks.
 struct Obstruction {

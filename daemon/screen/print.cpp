@@ -16,8 +16,9 @@ namespace {
 
 bool colours() {
   static const bool on = [] {
-    const char* off = std::getenv("NO_COLOR");
-    return ::isatty(STDOUT_FILENO) == 1 && (off == nullptr || *off == '\0');
+    const char *off = std::getenv("NO_COLOR"), *terminal = std::getenv("TERM");
+    const bool dumb = terminal != nullptr && std::string_view(terminal) == "dumb";
+    return ::isatty(STDOUT_FILENO) == 1 && !dumb && (off == nullptr || *off == '\0');
   }();
   return on;
 }
@@ -83,6 +84,8 @@ std::string cut(const std::string& text, std::size_t width) {
   return out;
 }
 
+}  // namespace
+
 std::string wrap(const std::string& text, std::size_t indent, std::size_t width) {
   std::istringstream words(text);
   std::string out;
@@ -99,6 +102,9 @@ std::string wrap(const std::string& text, std::size_t indent, std::size_t width)
   return out;
 }
 
+namespace {
+
+constexpr std::size_t kRoomy = 100;     ///< columns of a terminal on which texts are whole; a pipe has more
 constexpr std::size_t kNarrowest = 30;  ///< columns of the last column, however narrow the terminal is
 
 std::vector<std::size_t> widths_of(const Rows& rows) {
@@ -171,7 +177,9 @@ std::string harmless(std::string_view text) {
 
 std::size_t text_width() { return std::min(kScreen, terminal_width() - 2); }
 
-std::string shortened(const std::string& text, std::size_t limit) {
+namespace {
+
+std::string cut_to(const std::string& text, std::size_t limit) {
   std::string out = shortened_words(text);
   if (out.size() > limit) out = without_parentheses(out);
   if (out.size() <= limit) return out;
@@ -179,6 +187,12 @@ std::string shortened(const std::string& text, std::size_t limit) {
   if (end == out.npos) end = out.rfind(": ", limit - 2);
   if (end == out.npos || end < limit / 2) end = out.rfind(' ', limit - 2);
   return out.substr(0, end) + " …";
+}
+
+}  // namespace
+
+std::string shortened(const std::string& text, std::size_t limit) {
+  return terminal_width() < kRoomy ? cut_to(text, limit) : text;
 }
 
 void print_line(const std::string& text) { fmt::print("{}\n", harmless(wrap(text, 0, terminal_width()))); }
@@ -212,7 +226,7 @@ void fit(const std::vector<Rows*>& tables, std::size_t lines) {
     if (longest.lines <= 1) return;
     const std::size_t wanted = --longest.lines;
     for (std::size_t limit = wanted * longest.room; limit > kNarrowest / 2; --limit) {
-      *longest.text = shortened(longest.whole, limit);
+      *longest.text = cut_to(longest.whole, limit);
       if (static_cast<std::size_t>(std::ranges::count(wrap(*longest.text, 0, longest.room), '\n')) < wanted) break;
     }
   }

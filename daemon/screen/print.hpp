@@ -27,9 +27,12 @@ std::string harmless(std::string_view text);
 /// Length of a readable line: 78 characters, or the width of the terminal.
 std::size_t text_width();
 
-/// `text` if it has at most `limit` characters; otherwise without the parts in parentheses, then cut, where a clause
-/// ends if possible. Cuts long words.
+/// `text` if it has at most `limit` characters, or if the terminal is wide, or there is none; otherwise without the
+/// parts in parentheses, then cut, where a clause ends if possible. Cuts long words.
 std::string shortened(const std::string& text, std::size_t limit);
+
+/// `text` wrapped at words to `width` columns; it begins at column `indent`, and so do its further lines.
+std::string wrap(const std::string& text, std::size_t indent, std::size_t width);
 
 /// Prints a line, wrapped to the terminal's width.
 void print_line(const std::string& text);

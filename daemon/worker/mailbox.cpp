@@ -45,7 +45,7 @@ Failure busy(const Run& run, std::string_view wanted, bool undoing) {
   return fail(ErrorCode::state,
               fmt::format("run {} of plan {} is {}: it cannot {} now", run.id, run.plan,
                           undoing ? "being undone" : to_string(run.state), wanted),
-              "\"p2pctl status --watch\" follows it, \"p2pctl cancel\" undoes it");
+              "\"p2pctl status --watch\" follows it, \"sudo p2pctl cancel\" undoes it");
 }
 
 }  // namespace

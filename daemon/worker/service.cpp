@@ -252,7 +252,7 @@ class Service {
           ErrorCode::state,
           fmt::format("apply_on_boot is refused: {} is lost with this boot ({}), and the number of reboots with it",
                       state, why),
-          fmt::format("mount a file system of a disk at {}, or begin the run yourself: \"p2pctl apply\"", state)});
+          fmt::format("mount a file system of a disk at {}, or begin the run yourself: \"sudo p2pctl apply\"", state)});
       log::error("apply_on_boot is refused: {} is lost with this boot: {}", state, why);
       return true;
     }

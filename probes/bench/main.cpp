@@ -184,10 +184,15 @@ Result<void> print(const Options& options, const Report& report) {
     fmt::print("{}", bug_report(report));
   } else {
     const char* off = std::getenv("NO_COLOR");
-    fmt::print("{}", matrices(report, ::isatty(STDOUT_FILENO) == 1 && (off == nullptr || *off == '\0')));
+    const bool terminal = ::isatty(STDOUT_FILENO) == 1;
+    const bool colour = terminal && (off == nullptr || *off == '\0');
+    const std::string verdict = verdict_line(report.judgement, colour);
+    if (!terminal) fmt::print("{}", verdict);  // on a terminal it comes last, where it is seen
+    fmt::print("{}", matrices(report, colour));
     if (options.phases) fmt::print("\n{}", phase_table(report.measurement));
     for (const auto& lines : {gains, side_by_side(report.measurement, report.others)})
       for (const std::string& line : lines) fmt::print("{}\n", line);
+    if (terminal) fmt::print("\n{}", verdict);
   }
   return {};
 }
@@ -271,7 +276,7 @@ int start(int argc, char** argv) {
   app.add_flag("--compressible", options.asked.compressible)->group("");
   app.add_flag("--alone", options.asked.alone)->group("");
   app.add_option("--collective-worker", options.collective_worker)->group("")->check(CLI::IsMember({"on", "off"}));
-  app.set_version_flag("--version", "p2p-bench " P2PD_VERSION);
+  app.set_version_flag("-V,--version", "p2p-bench " P2PD_VERSION);
   app.failure_message([](const CLI::App*, const CLI::Error& error) {
     return fmt::format("p2p-bench: {}\n  next: \"p2p-bench --help\" shows what it takes\n", error.what());
   });

@@ -72,7 +72,7 @@ class SlowServer(Case):
 
     def test_ctrl_c(self):
         self.bus.end("walk")
-        process = subprocess.Popen(self.bus.inside(self.bus.bin / "p2pctl", "apply", "fetch", "--no-dbus"), stdin=subprocess.DEVNULL,
+        process = subprocess.Popen(self.bus.inside(self.bus.bin / "p2pctl", "apply", "--yes", "fetch", "--no-dbus"), stdin=subprocess.DEVNULL,
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.addCleanup(process.kill)
         begun = self.downloading()

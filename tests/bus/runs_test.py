@@ -66,7 +66,7 @@ class Limited(Case):
         done = self.bus.ctl("apply", "work", "--json")
         again = json.loads(done.stdout)
         self.assertEqual((done.returncode, again["state"], again["changed"], again["fit_for"]), (5, "limited", False, self.ONLY))
-        self.assertRegex(self.assert_ctl(0, "status", user=NOBODY), r"\Alimited ")
+        self.assertRegex(self.assert_ctl(5, "status", user=NOBODY), r"\Alimited ")
         metrics = self.assert_ctl(0, "metrics", user=NOBODY)
         for line in ("p2pd_ready 0", 'p2pd_state{state="limited"} 1', 'p2pd_fit_for{use="nccl"} 1', 'p2pd_fit_for{use="custom-all-reduce"} 0'):
             self.assertIn(f"\n{line}\n", metrics)

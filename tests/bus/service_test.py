@@ -126,7 +126,7 @@ class Verbs(Case):
 
     def test_apply_history_and_revert(self):
         self.assert_ctl(3, "is-ready")
-        self.assertEqual(self.json(0, "status")["state"], "idle")
+        self.assertEqual(self.json(3, "status")["state"], "idle")
         self.assertIn("ready", self.assert_ctl(0, "apply", "work"))
         self.assertEqual(self.bus.status()["result"], "ready")
         self.assert_ctl(0, "is-ready", user=NOBODY)
@@ -164,11 +164,11 @@ class Verbs(Case):
         self.assertEqual(self.json(0, "apply", "work", "--no-block")["state"], "walking")
         self.assertLess(time.monotonic() - begun, 10)
         until(self.bus.held, "at the benchmark")
-        self.assertRegex(self.assert_ctl(0, "status", user=NOBODY), r"walking(.|\n)*proof")
+        self.assertRegex(self.assert_ctl(3, "status", user=NOBODY), r"walking(.|\n)*proof")
         self.assert_ctl(3, "is-ready")
         self.assert_ctl(0, "pause")
         self.finish("paused")
-        self.assertEqual(self.json(0, "status")["state"], "paused")
+        self.assertEqual(self.json(3, "status")["state"], "paused")
         self.assertIn("ready", self.assert_ctl(0, "resume"))
         self.bus.settle("ready")
 

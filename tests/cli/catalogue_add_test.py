@@ -23,10 +23,11 @@ class Add(Forks):
         self.drop_in = self.tree / DROP_INS / f"my-fork-{BRANCH}.yaml"
         self.allowed = self.tree / DROP_INS / f"allowed-my-fork--{BRANCH}.yaml"
 
-    def add(self, *words, repository=None, hosts=None, branch=None, env=None, build="--no-build"):
+    def add(self, *words, repository=None, hosts=None, branch=None, env=None, build="--no-build", asks=False):
         options = [word for host in hosts or [self.web.url] for word in ("--runfile-host", host)]
+        agreed = () if "--yes" in words or asks else ("--pin-only",)
         return self.ctl("add", repository or self.fork.path, branch or BRANCH, "--mirror", f"file://{self.scratch}",
-                        *options, *filter(None, (build,)), *words, env=env)
+                        *options, *filter(None, (build,)), *agreed, *words, env=env)
 
     def added(self, *words, **more):
         return self.document(self.add("--json", *words, **more))
@@ -66,6 +67,7 @@ class Add(Forks):
 
     def test_nobody_is_asked_where_nobody_is(self):
         for words in ((), ("--json",)):
+            self.assert_refused(self.add(*words, asks=True), "nobody can be asked", "--yes", 2)
             self.assertEqual(self.add(*words).returncode, 0)
             self.assertFalse(self.allowed.exists())
             self.drop_in.unlink()
@@ -274,7 +276,7 @@ class Add(Forks):
         self.web.routes[self.path + ".sha256sum"] = stall(b"abc", 1)
         scratch = self.scratch / "tmp"
         scratch.mkdir()
-        child = subprocess.Popen([P2PCTL, "catalogue", "add", self.fork.path, BRANCH, "--runfile-host", self.web.url, "--mirror",
+        child = subprocess.Popen([P2PCTL, "catalogue", "add", "--pin-only", self.fork.path, BRANCH, "--runfile-host", self.web.url, "--mirror",
                                   f"file://{self.scratch}", "--root", str(self.tree)], stderr=subprocess.PIPE, text=True,
                                  env={**ENVIRONMENT, "TMPDIR": str(scratch)})
         for _ in range(400):

@@ -64,9 +64,9 @@ class Case(cli_case.Case):
         SCHEMA.validate(tables)
         return tables
 
-    def assert_refused(self, done, pattern, next_pattern=None):
+    def assert_refused(self, done, pattern, next_pattern=None, code=1):
         """Checks that it fails with this text, and has changed nothing."""
-        self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
+        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
         self.assertRegex(done.stderr, r"(?m)^p2pctl: ")
         self.assertRegex(done.stderr, pattern)
         if next_pattern:

@@ -220,12 +220,12 @@ class Allow(Forks):
 
     def test_nobody_is_there(self):
         self.pin(known="single-source")
-        self.assert_refused(self.allow(), "standard input is not a terminal: the question cannot be asked", "--yes")
+        self.assert_refused(self.allow(), "nobody can be asked", "--yes", 2)
         self.assert_allowed(self.allow("--yes"), self.hashes())
 
     def test_a_program_asks(self):
         self.pin(known="single-source")
-        self.assert_refused(self.allow("--json"), "standard input is not a terminal: the question cannot be asked", "--yes")
+        self.assert_refused(self.allow("--json"), "nobody can be asked", "--yes", 2)
         told = json.loads(self.allow("--json", "--yes").stdout)
         self.assertEqual({key: told[key] for key in ("id", "changed", "path", "commit", "runfile_sha256")},
                          {"id": "fork/x", "changed": True, "path": f"{self.tree}/{self.FILE}", "commit": self.head, "runfile_sha256": SUM})

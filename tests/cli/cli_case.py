@@ -9,8 +9,14 @@ import subprocess
 import sys
 import unittest
 
+import jsonschema
+
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "sim"))
+from terminal import agreed  # noqa: E402
 from tree import BOOT_ID, MACHINES, boot, differences, picture, scratch_directory, write  # noqa: E402
+
+SCHEMAS = {f"p2pd.{name}/1": json.loads((pathlib.Path(__file__).resolve().parents[2] / f"config/schema/{name}.schema.json").read_text())
+           for name in ("doctor", "plan-preview", "status")}
 
 BUILD = pathlib.Path(os.environ["P2PD_BUILD"]).resolve()
 P2PCTL, KILL_AT = str(BUILD / "bin/p2pctl"), str(BUILD / "bin/kill_at")
@@ -78,13 +84,18 @@ class Case(unittest.TestCase):
         self.use(self.RECORD)
 
     def ctl(self, *words, before=(), root=None, **more):
-        command = [*before, P2PCTL, *map(str, words), "--root", str(root or self.tree)]
+        command = [*before, P2PCTL, *map(str, agreed(words)), "--root", str(root or self.tree)]
         return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, **{"text": True, "timeout": 60, **more})
 
     def json(self, *words, code=0):
+        """The JSON document of a verb that exits with `code`; `status` exits with the code that its document has."""
         done = self.ctl(*words, "--json")
-        self.assertEqual(done.returncode, code, (done.stdout or "") + done.stderr)
-        return json.loads(done.stdout)
+        told = json.loads(done.stdout) if done.stdout else {}
+        wanted = told.get("exit_status", code) if words[0] == "status" else code
+        self.assertEqual(done.returncode, wanted, (done.stdout or "") + done.stderr)
+        if schema := SCHEMAS.get(told.get("schema")):
+            jsonschema.validate(told, schema)
+        return told
 
     def assert_unchanged(self):
         self.assertEqual(differences(picture(self.tree), self.before), "")

@@ -26,7 +26,7 @@ class Roots(Case):
     def test_bad_roots(self):
         for path, pattern in ((self.scratch / "absent", "absent.*No such file"), (self.plan, "plan.yaml is a file"), ("", ".")):
             with self.subTest(root=str(path)):
-                done = subprocess.run([P2PCTL, "apply", self.plan, "--root", path], capture_output=True, text=True, timeout=60)
+                done = subprocess.run([P2PCTL, "apply", "--yes", self.plan, "--root", path], capture_output=True, text=True, timeout=60)
                 self.assert_refused(done, pattern)
 
     def test_roots_that_are_written_otherwise(self):
@@ -118,9 +118,11 @@ class OtherUsers(Case):
             for verb in ("status", "history"):
                 with self.subTest(killed_before_call=number, verb=verb):
                     done = self.ctl(verb, before=self.reader())
-                    if done.returncode != 0:  # only while the database is made, before anything has run
+                    if done.stderr:  # only while the database is made, before anything has run
                         self.assertIn("is incomplete", done.stderr)
                         self.assertLess(number, 40)
+                    else:
+                        self.assertIn(done.returncode, (0, 3))  # 3: status of an open run
 
     def test_changes_nothing(self):
         self.assert_refused(self.ctl("apply", self.plan, before=self.NOBODY), "(?i)permission denied")
@@ -140,7 +142,7 @@ class OtherUsers(Case):
     def test_umask_does_not_hide_the_state(self):
         done = self.ctl("apply", self.plan, preexec_fn=lambda: os.umask(0o077) and None)
         self.assertEqual(done.returncode, 0)
-        self.assertEqual(self.ctl("status", before=self.reader()).returncode, 0)
+        self.assertEqual(self.ctl("status", before=self.reader()).returncode, 3)  # a reboot is due
         self.assert_refused_to_look(self.ctl("status", before=self.NOBODY))
 
     def assert_refused_to_look(self, done):

@@ -66,7 +66,7 @@ class LastRun(Case):
         self.assertIsNone(self.json("doctor", self.plan, code=2)["last_run"])
         blocked = "{gate: a, title: A, check: gpu-inventory, with: {at_least: 9}, operator: Install nine.}"
         write(self.plan, plan_text(blocked))
-        self.assertRegex(self.ctl("apply", self.plan).stdout, r"(?s)\Ablocked |\nblocked .* next +Add a card; .* Then \"p2pctl retry\"")
+        self.assertRegex(self.ctl("apply", self.plan).stdout, r"(?s)\Ablocked |\nblocked .*\n 1\. +a: .*\n +Add a card; .*\nThen \"sudo p2pctl retry\"")
         self.assertRegex(self.ctl("doctor", self.plan).stdout, r"\nLast run blocked: .*2 .*GPU")
         last = self.json("doctor", self.plan, code=4)["last_run"]
         self.assertEqual((last["state"], last["undone"]), ("blocked", []))
@@ -90,7 +90,7 @@ class Verify(Case):
         write(self.tree / ours[0].lstrip("/"), "GRUB_CMDLINE_LINUX=quiet\n")
         done = self.ctl("verify")
         self.assertEqual(done.returncode, 2)
-        self.assertRegex(done.stdout, r"✗  a  /etc/default/grub.d/zz-p2pd.cfg was changed since\nNext: \"p2pctl apply\"")
+        self.assertRegex(done.stdout, r"✗  a  /etc/default/grub.d/zz-p2pd.cfg was changed since\nNext: \"sudo p2pctl apply\"")
         (self.tree / ours[0].lstrip("/")).unlink()
         changed = self.json("verify", code=2)
         self.assertEqual(changed["changed"], [{"step": "a", "what": "/etc/default/grub.d/zz-p2pd.cfg", "change": "was removed since"}])

@@ -32,6 +32,7 @@ DIFF = re.compile(r"^ {6}(---|\+\+\+|@@|[-+ ]).*\n", re.MULTILINE)
 NAMES = [machine.name for machine in todays_cases()]
 ROWS, COLUMNS = 24, 80
 WIDTHS = (60, 80, 120)
+PIPED = 0  # no terminal, whatever the width
 # the owner's first action, which the first screen must name
 FIRST = {
     "no-gpu": "seated and powered", "rtx2080ti-x2": "RTX 30 series or newer", "rtx4090-x2-guest-fedora": "On the host, give these GPUs the same clique",
@@ -41,7 +42,10 @@ FIRST = {
     "rtx4090-x2-uki": "Add iommu=pt pci=disable_acs_redir=0000:00:01.1;0000:00:03.1 to /etc/kernel/cmdline",
     "rtx5090-x3-display": "0000:01:00.0 is alone: it drives card0-DP-1",
     "rtxpro6000-x4-iommu-acs": "An IOMMU that translates answers with faults or zeros",
-    "rtx3090-rtx4090-driver-ok": "Use two cards of one generation", "ubuntu26-rtx4090-x2-nova": "(1 reboot)",
+    "rtx3090-rtx4090-driver-ok": "Use two cards of one generation", "rtx3090-rtx4090-mixed": "Use two cards of one generation",
+    "ubuntu26-rtx4090-x2-nova-refuses": "sudo p2pctl apply", "rtx5060ti-x2-first-day": "sudo p2pctl apply",
+    "rtx4090-x2-other-firmware": "sudo p2pctl apply", "rtx4090-x2-foreign-570-cns": "sudo p2pctl apply",
+    "rtx3090-x4-one-small-bar1": "sudo p2pctl apply", "rtx5090-x2-rtx4090-x2-rtx3090-x2-a6000": "sudo p2pctl apply", "ubuntu26-rtx4090-x2-nova": "(1 reboot)",
     "rtx4090-x2-first-day": "one visit", "rtx5090-x2-xid79": "Power the machine off and on", "ubuntu24-hwe-desktop-rtx4090-x2": "(1 reboot)",
 }
 SHOWN, READY = "rtx4090-x2-first-day", "rtx4090-x2-healthy"  # in README.md
@@ -116,10 +120,10 @@ class Screens(unittest.TestCase):
     def test_doctor_says_what_to_do(self):
         now = ""
         for name in sorted({*NAMES, *FIRST}):
-            for columns in WIDTHS if name in FIRST else [COLUMNS]:
-                shown = screen_of_terminal(name, "doctor", columns=columns)
+            for columns in (*WIDTHS, PIPED) if name in FIRST else [COLUMNS]:
+                shown = screen_of_terminal(name, "doctor", columns=columns) if columns else screen(name, "doctor")
                 self.assertIn(FIRST.get(name, ""), re.sub(r"\s+", " ", shown))
-                now += f"# {name}, {columns} columns\n{shown}"
+                now += f"# {name}, {f'{columns} columns' if columns else 'piped'}\n{shown}"
         proven = ready(READY)
         for columns, shown in proven.items():
             self.assertIn("P2P: READY", shown)

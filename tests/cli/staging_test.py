@@ -18,6 +18,7 @@ import unittest
 import unittest.mock
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "sim"))
+from terminal import agreed
 from tree import MACHINES, differences, picture, scratch_directory, write
 from web import WITHOUT_CURL
 
@@ -90,7 +91,7 @@ class Runfile(unittest.TestCase):
     def ctl(self, *words, prefix=()):
         # nobody listens on port 9: no test reaches the catalogue's own hosts
         environment = {**os.environ, "https_proxy": "http://127.0.0.1:9", "no_proxy": "127.0.0.1"}
-        done = subprocess.run([*prefix, P2PCTL, *map(str, words), "--root", str(self.tree), "--json"], env=environment,
+        done = subprocess.run([*prefix, P2PCTL, *map(str, agreed(words)), "--root", str(self.tree), "--json"], env=environment,
                               stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, check=False)
         self.assertTrue(done.stdout, done.stderr)
         return json.loads(done.stdout)

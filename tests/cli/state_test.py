@@ -178,9 +178,9 @@ class State(Case):
 
     @needs_root
     def test_read_only_state(self):
-        self.assert_refused(self.mount("ro", '"$0" apply "$1" --root "$2"'), "Read-only file system")
-        done = self.mount("rw", f'"$0" apply "$1" --root "$2" >&2; mount -o remount,ro "{self.state}"; '
-                                '"$0" status --root "$2"; "$0" history --root "$2"; "$0" apply "$1" --root "$2"')
+        self.assert_refused(self.mount("ro", '"$0" apply --yes "$1" --root "$2"'), "Read-only file system")
+        done = self.mount("rw", f'"$0" apply --yes "$1" --root "$2" >&2; mount -o remount,ro "{self.state}"; '
+                                '"$0" status --root "$2"; "$0" history --root "$2"; "$0" apply --yes "$1" --root "$2"')
         self.assertRegex(done.stdout, "rebooting .*takes effect with a reboot")
         self.assertRegex(done.stderr, "Read-only file system")
 
@@ -192,10 +192,10 @@ class State(Case):
             with self.subTest(pages=pages):
                 self.use("rtx4090-x2-am5")
                 done = self.mount(f"rw,nr_blocks={pages}",
-                                  '"$0" apply "$1" --root "$2"; echo "first $?"; '
+                                  '"$0" apply --yes "$1" --root "$2"; echo "first $?"; '
                                   f'mount -o remount,nr_blocks=10000 "{self.state}"; '
-                                  '"$0" apply "$1" --root "$2" --json >/dev/null; echo "then $?"; '
-                                  '"$0" revert --root "$2" >/dev/null; echo "revert $?"')
+                                  '"$0" apply --yes "$1" --root "$2" --json >/dev/null; echo "then $?"; '
+                                  '"$0" revert --yes --root "$2" >/dev/null; echo "revert $?"')
                 first = re.search(r"first (\d+)", done.stdout).group(1)
                 outcomes.add(first)
                 self.assertIn(first, "01")
@@ -208,7 +208,7 @@ class State(Case):
     @needs_root
     def test_read_only_tree(self):
         done = subprocess.run(["unshare", "--mount", "--propagation", "private", "sh", "-c",
-                               'mount --bind "$2" "$2" && mount -o remount,bind,ro "$2" || exit 99; "$0" apply "$1" --root "$2"',
+                               'mount --bind "$2" "$2" && mount -o remount,bind,ro "$2" || exit 99; "$0" apply --yes "$1" --root "$2"',
                                P2PCTL, self.plan, self.tree], capture_output=True, text=True, timeout=60)
         if done.returncode == 99:
             self.skipTest("SKIP: mount is not allowed here")

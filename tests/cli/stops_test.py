@@ -41,7 +41,7 @@ class OneAtATime(Case):
     def test_two_at_once(self):
         """Starts both at the same time, several times: each succeeds or reports the other."""
         for _ in range(10):
-            both = [subprocess.Popen([P2PCTL, "apply", self.plan, "--root", self.tree], stdout=subprocess.DEVNULL,
+            both = [subprocess.Popen([P2PCTL, "apply", "--yes", self.plan, "--root", self.tree], stdout=subprocess.DEVNULL,
                                      stderr=subprocess.PIPE, text=True) for _ in range(2)]
             said = [process.communicate(timeout=60)[1] for process in both]
             codes = sorted(process.returncode for process in both)
@@ -100,7 +100,7 @@ class Stops(Case):
         self.before = picture(self.tree)
 
     def start(self, *words):
-        process = subprocess.Popen([P2PCTL, "apply", self.plan, "--root", self.tree, *words], text=True,
+        process = subprocess.Popen([P2PCTL, "apply", "--yes", self.plan, "--root", self.tree, *words], text=True,
                                    stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         self.addCleanup(process.communicate)
         self.addCleanup(process.kill)

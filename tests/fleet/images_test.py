@@ -83,7 +83,7 @@ def case_maas_tells_what_a_person_has_to_fix(machine):
 
 
 def case_maas_passes_what_p2pd_can_fix(machine):
-    machine.run("sed -i 's/plan: .*/plan: pair/' /etc/p2pd/p2pd.yaml && p2pctl revert --no-block")
+    machine.run("sed -i 's/plan: .*/plan: pair/' /etc/p2pd/p2pd.yaml && p2pctl revert --yes --no-block")
     machine.ends("reverted")
     done = machine.shell("p2pctl doctor")
     expect(done.returncode == 2, f"{done.returncode}: {done.stdout}")

@@ -137,7 +137,7 @@ def case_what_an_operator_drained_stays_drained(slurm):
 def case_hooks(slurm):
     """Before a change the node is drained and busy while jobs run; no health check resumes it while the run is open."""
     hook = "/etc/p2pd/hooks/before-change.d/slurm"
-    slurm.first.run(f"mkdir -p {hook[:-6]} && ln -s {SCRIPT} {hook} && ! p2pctl apply stuck")
+    slurm.first.run(f"mkdir -p {hook[:-6]} && ln -s {SCRIPT} {hook} && ! p2pctl apply --yes stuck")
     expect(slurm.first.shell("p2pctl is-ready").returncode == 0 and slurm.first.status()["state"] == "blocked", f"{slurm.first.status()}")
     with slurm.control.beside("srun -w gpu1 sleep 15"):
         slurm.until("gpu1", "a job runs", lambda state, *_: state == "ALLOCATED")
@@ -150,7 +150,7 @@ def case_hooks(slurm):
     expect(drained_by_us(*slurm.node("gpu1")), f"{slurm.node('gpu1')}")
     slurm.first.run(f"{SCRIPT} after-ready")
     slurm.until("gpu1", "resumed by the hook", given)
-    slurm.first.run(f"{hook} && p2pctl cancel")
+    slurm.first.run(f"{hook} && p2pctl cancel --yes")
     slurm.until("gpu1", "resumed once no run is open", given)
 
 
@@ -167,8 +167,8 @@ def case_p2pd_waits_for_jobs(slurm):
     boots = len(slurm.first.boots)
     with slurm.control.beside("srun -w gpu1 sleep 60"):
         slurm.until("gpu1", "a job runs", lambda state, *_: state == "ALLOCATED")
-        slurm.first.run("p2pctl revert --no-block")
-        slurm.first.until(lambda: "jobs run on node gpu1" in slurm.first.run("p2pctl status"), "p2pd waits for the job", 30)
+        slurm.first.run("p2pctl revert --yes --no-block")
+        slurm.first.until(lambda: "jobs run on node gpu1" in slurm.first.run("p2pctl status || true"), "p2pd waits for the job", 30)
         slurm.until("gpu1", "drained", lambda state, reason, _: "DRAIN" in state and reason == "p2pd: it changes this machine")
         expect(len(slurm.first.boots) == boots and ARGUMENT in slurm.first.read("/boot/grub/grub.cfg"), "it was changed under the job")
     run = slurm.first.ends("reverted")["run"]

@@ -16,6 +16,7 @@ import sys
 
 from bus_client import NAME, Client, until
 from bus_machine import P2PD, make_machine, restart
+from terminal import agreed
 from tree import write
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
@@ -173,11 +174,11 @@ class Bus:
         return Client(self.address, uid)
 
     def ctl(self, *words, user=0, timeout=60, environment=()):
-        return subprocess.run(self.inside(self.bin / "p2pctl", *words, user=user, environment=environment),
+        return subprocess.run(self.inside(self.bin / "p2pctl", *agreed(words), user=user, environment=environment),
                               stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout)
 
     def start_ctl(self, *words, user=0, stdout=subprocess.PIPE):
-        return subprocess.Popen(self.inside(self.bin / "p2pctl", *words, user=user), stdin=subprocess.DEVNULL,
+        return subprocess.Popen(self.inside(self.bin / "p2pctl", *agreed(words), user=user), stdin=subprocess.DEVNULL,
                                 stdout=stdout, stderr=subprocess.PIPE, text=True)
 
     def policy(self, **rules):

@@ -9,6 +9,12 @@ import termios
 import threading
 
 
+def agreed(words):
+    """Words of p2pctl, with --yes after a verb that asks: without a terminal it changes nothing otherwise."""
+    asks = words and words[0] in ("apply", "revert", "cancel") and "--yes" not in words
+    return [words[0], "--yes", *words[1:]] if asks else [*words]
+
+
 def open_terminal(rows=24, columns=80):
     """The two ends of a terminal of that size: the person's, the program's."""
     person, program = pty.openpty()

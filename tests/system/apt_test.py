@@ -67,7 +67,7 @@ def back(machine, unit, before):
 def case_unharmed(machine):
     run = under_way(machine)
     same_end(machine, run)
-    machine.run("p2pctl revert")
+    machine.run("p2pctl revert --yes")
     machine.ends("reverted")
     expect(machine.shell(f"dpkg-query -W {' '.join(PACKAGES)}").returncode != 0, "the packages are still there")
 
@@ -189,7 +189,7 @@ def case_sigterm_at_any_moment(machine):
         expect(machine.unit(WORKER, "Result")[0] == "success", f"the worker ended by {machine.unit(WORKER, 'Result')} at {at:.2f} s")
         machine.run(f"systemctl start {WORKER}")
         same_end(machine, run, TERM_SECONDS)
-        machine.run("p2pctl revert")
+        machine.run("p2pctl revert --yes")
         machine.ends("reverted")
     print(f"  seed {SEED}; " + ", ".join(landed), flush=True)
 

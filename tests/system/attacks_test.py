@@ -58,7 +58,7 @@ def case_locks_of_the_state(machine):
         machine.until(f"[ $(wc -l < /var/tmp/held) -ge {len(STATE)} ]", "it has tried", 15)
         held = machine.run("cat /var/tmp/held")
         expect("HELD" not in held, f"nobody holds a lock: {held}")
-        machine.run("p2pctl revert", timeout_s=120)
+        machine.run("p2pctl revert --yes", timeout_s=120)
         machine.ends("reverted")
     told = machine.run("p2pctl history", "nobody")
     expect("reverted" in told, f"over the bus nobody reads {told!r}")
@@ -74,7 +74,7 @@ def case_modes_of_the_state(machine):
     machine.run(f"chmod 755 /var/lib/p2pd && chmod 644 {' '.join(STATE)} && chgrp root /var/lib/p2pd {' '.join(STATE)}")
     machine.run("systemd-tmpfiles --create p2pd.conf")
     expect(modes(machine, "/var/lib/p2pd", *STATE) == wanted, f"after an upgrade: {modes(machine, '/var/lib/p2pd', *STATE)}")
-    machine.run("p2pctl cancel")
+    machine.run("p2pctl cancel --yes")
 
 
 def case_a_lock_names_who_holds_it(machine):
@@ -82,7 +82,7 @@ def case_a_lock_names_who_holds_it(machine):
     machine.write("/etc/hold.py", HOLD)
     with machine.beside("exec python3 /etc/hold.py /var/lib/p2pd/lock > /var/tmp/held-by-root 2>&1"):
         machine.until("grep -q HELD /var/tmp/held-by-root", "root holds it", 15)
-        done = machine.shell("p2pctl apply blocked --no-dbus", timeout_s=90)
+        done = machine.shell("p2pctl apply --yes blocked --no-dbus", timeout_s=90)
     expect(done.returncode == 1 and "holds the state: python3, process" in done.stdout, f"{done.returncode}: {done.stdout}")
 
 
@@ -105,7 +105,7 @@ def case_a_password_in_a_plan(machine):
     text = FETCH.replace("ENTRY", entry_of_catalogue(machine)).replace("MIRROR", f"me:{SECRET}@mirror.example")
     machine.write("/etc/p2pd/plans/fetch.yaml", text)
     machine.run("chmod 600 /etc/p2pd/plans/fetch.yaml")
-    done = machine.shell("p2pctl apply fetch --no-block")
+    done = machine.shell("p2pctl apply --yes fetch --no-block")
     expect(done.returncode == 1 and "netrc" in done.stdout, f"{done.returncode}: {done.stdout}")
     expect(SECRET not in done.stdout, f"the refusal tells it: {done.stdout}")
     expect(SECRET not in told_to_nobody(machine) + machine.journal("-o verbose"), "it is told")

@@ -56,14 +56,14 @@ def case_a_reboot_on_the_way(machine):
     expect(has_argument(machine) and "p2pd.trial=1" not in machine.boots[2], f"the boot after it: {machine.boots}")
     expect(machine.status()["run"] == run, "there is another run")
     expect("P2PD_RUN=" in machine.journal(f"-o verbose MESSAGE_ID={REBOOTING}"), "no message of the reboot")
-    machine.run("p2pctl revert --no-block")
+    machine.run("p2pctl revert --yes --no-block")
     machine.ends("reverted")
     expect(len(machine.boots) == 4 and machine.boots[3] == machine.boots[0], f"after the rollback: {machine.boots}")
 
 
 def case_apply_follows_until_it_reboots(machine):
     """p2pctl apply, typed by a person, reports progress, and exits 0 as the machine shuts down."""
-    done = machine.shell("p2pctl apply argument; echo ended $? > /var/log/apply")
+    done = machine.shell("p2pctl apply --yes argument; echo ended $? > /var/log/apply")
     machine.ends("done")
     expect("argument" in done.stdout, f"it said {done.stdout!r}")
     ended = machine.shell("cat /var/log/apply 2>/dev/null").stdout.strip()  # the machine may have been faster
@@ -105,10 +105,10 @@ def case_apply_on_boot(machine):
 
 def case_apply_in_cloud_init(machine):
     """A command of cloud-init's that waited for a run, which waits for cloud-init, would never end."""
-    by_cloud_init = "systemd-run --quiet --collect --wait --pipe --unit=cloud-final p2pctl apply argument"
+    by_cloud_init = "systemd-run --quiet --collect --wait --pipe --unit=cloud-final p2pctl apply --yes argument"
     for options in ("", "--no-dbus --no-block"):
         done = machine.shell(f"{by_cloud_init} {options} 2>&1")
-        expect(done.returncode == 1 and "p2pctl apply --no-block" in done.stdout, f"{options} {done.returncode}: {done.stdout}")
+        expect(done.returncode == 1 and "p2pctl apply --yes --no-block" in done.stdout, f"{options} {done.returncode}: {done.stdout}")
     expect(machine.status()["state"] == "idle", "it began a run")
     machine.run(f"{by_cloud_init} --no-block")
     machine.ends("done")
@@ -161,7 +161,7 @@ def case_paused_by_p2pctl(machine):
 @with_files(config=f"reboot_delay_s: {DELAY_S}")
 def case_cancelled_while_paused(machine):
     paused(machine)
-    machine.run("p2pctl cancel --no-block")
+    machine.run("p2pctl cancel --yes --no-block")
     machine.ends("cancelled")
     expect(ARGUMENT not in machine.read("/boot/grub/grub.cfg") and not (machine.path / "boot/grub/custom.cfg").exists(), "something is left")
 
@@ -199,7 +199,7 @@ def case_inhibited_from_the_start(machine):
         in_the_kernels_hands(machine, 5)
         expect(not (machine.path / "boot/grub/custom.cfg").exists(), "the trial entry is there already")
     ends_well(machine, run, 2)
-    machine.run("p2pctl revert --no-block")  # the rollback does not wait for p2pd's own lock
+    machine.run("p2pctl revert --yes --no-block")  # the rollback does not wait for p2pd's own lock
     machine.ends("reverted")
 
 

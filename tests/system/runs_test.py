@@ -37,7 +37,7 @@ def case_bus_shows_progress(machine):
     seen = machine.run("cat /tmp/monitor")
     for wanted in ("Member=StepChanged", "Member=PropertiesChanged", "Member=RunFinished", '"Progress"', '"toolkit"'):
         expect(wanted in seen, f"no {wanted} on the bus")
-    machine.run("p2pctl revert")
+    machine.run("p2pctl revert --yes")
     machine.ends("reverted")
 
 
@@ -46,13 +46,13 @@ def case_retry_when_the_worker_has_gone(machine):
     run = machine.apply("stuck")
     machine.state("blocked")
     machine.until("! systemctl -q is-active p2pd-worker.service", "the worker has gone", 30)
-    done = machine.shell("p2pctl apply toolkit --no-block")
+    done = machine.shell("p2pctl apply --yes toolkit --no-block")
     expect(done.returncode == 1 and "is blocked" in done.stdout, f"another plan: {done.returncode}: {done.stdout}")
     machine.until("! systemctl -q is-active p2pd-worker.service", "the worker has gone", 30)
     done = machine.shell("p2pctl retry")
     expect(done.returncode == 4, f"retry: {done.returncode}: {done.stdout}")
     expect(machine.status()["run"] == run, "there is another run")
-    machine.run("p2pctl cancel")
+    machine.run("p2pctl cancel --yes")
     machine.ends("cancelled")
 
 
@@ -61,10 +61,10 @@ def case_journal(machine):
     for plan, state in (("blocked", "blocked"), ("fails", "failed")):
         machine.apply(plan)
         machine.state(state)
-    machine.run("p2pctl revert || true")
+    machine.run("p2pctl revert --yes || true")
     machine.apply("toolkit")
     machine.ends("done")
-    machine.run("p2pctl revert")
+    machine.run("p2pctl revert --yes")
     machine.ends("reverted")
     for name, message in MESSAGES.items():
         entries = machine.journal(f"-o verbose MESSAGE_ID={message}")
@@ -101,13 +101,13 @@ def case_container_device(machine):
     expect_started(False)
     prove("blocked")
     expect_started(False)
-    machine.run("rm /etc/hung; p2pctl cancel || true; rm -rf /run/cdi; mkdir /run/cdi; mount -t tmpfs -o ro tmpfs /run/cdi")
+    machine.run("rm /etc/hung; p2pctl cancel --yes || true; rm -rf /run/cdi; mkdir /run/cdi; mount -t tmpfs -o ro tmpfs /run/cdi")
     prove()
     expect("no container can ask for p2pd.org/p2p=ready: /run/cdi" in machine.journal("-b -u p2pd-worker"), "no warning")
     machine.run("umount /run/cdi && touch /run/cdi/other")
     prove()
     expect_started(True)
-    machine.run("p2pctl revert --no-block")
+    machine.run("p2pctl revert --yes --no-block")
     machine.ends("reverted")
     expect_started(False)
     expect(machine.run("ls -A /run/cdi") == "other", "somebody else's file is gone")

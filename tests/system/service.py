@@ -111,7 +111,7 @@ class ServiceMachine(Machine):
     def apply(self, plan):
         """Starts a run of a plan; returns its number."""
         before = self.status().get("run") or 0
-        self.run(f"p2pctl apply {plan} --no-block")
+        self.run(f"p2pctl apply --yes {plan} --no-block")
         return self.until(lambda: (now := self.published().get("run") or 0) > before and now, f"a run of {plan} began", 20)
 
     def state(self, *states, timeout_s=BUSY_S):

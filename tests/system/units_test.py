@@ -127,7 +127,7 @@ def case_introspection(machine):
 def case_bus_activation(machine):
     machine.run("systemctl stop p2pd.service")
     expect(machine.pid("p2pd.service") == 0, "it was not stopped")
-    machine.run("p2pctl status")
+    machine.run("p2pctl history")
     machine.run(f"busctl get-property {MANAGER} State")
     expect(machine.pid("p2pd.service") != 0, "it was not started")
     expect(machine.unit("p2pd.service", "User", "Type") == ["p2pd", "notify"], f"{machine.unit('p2pd.service', 'User', 'Type')}")
@@ -146,12 +146,12 @@ def case_ends_when_idle(machine):
     machine.run("systemctl restart p2pd.service")
     machine.until("! systemctl -q is-active p2pd.service", "p2pd ended by itself", 15)
     expect(machine.unit("p2pd.service", "Result")[0] == "success", "it did not end well")
-    machine.run("p2pctl status")
+    machine.run("p2pctl history")
     no_drop_in(machine, "p2pd.service")
 
 
 def case_stays_while_it_is_asked(machine):
-    machine.run("p2pctl status")
+    machine.run("p2pctl history")
     before, until = machine.pid("p2pd.service"), time.monotonic() + 4
     while time.monotonic() < until:
         machine.run(f"busctl get-property {MANAGER} State")
@@ -159,9 +159,9 @@ def case_stays_while_it_is_asked(machine):
 
 
 def case_bus_restarts(machine):
-    machine.run("p2pctl status")
+    machine.run("p2pctl history")
     machine.run("systemctl restart dbus.service")
-    machine.until("p2pctl status", "p2pd answers on the new bus", 30)
+    machine.until("p2pctl history", "p2pd answers on the new bus", 30)
     machine.until(f"busctl get-property {MANAGER} State", "p2pd has its name on the new bus", 30)
 
 
@@ -172,12 +172,12 @@ def case_watchdog(machine):
     os.kill(machine.seen(before), signal.SIGSTOP)
     machine.until(lambda: machine.pid("p2pd.service") not in (0, before), "systemd has put another p2pd in its place", 30)
     expect("watchdog" in machine.journal("-b -t systemd -u p2pd.service").lower(), "not by the watchdog")
-    machine.run("p2pctl status")
+    machine.run("p2pctl history")
     no_drop_in(machine, "p2pd.service")
 
 
 def case_logs(machine):
-    machine.run("p2pctl status")
+    machine.run("p2pctl history")
     expect("p2pd" in machine.run("p2pctl logs -n 20"), "p2pctl logs shows nothing of p2pd")
 
 
@@ -185,7 +185,7 @@ def case_another_machine(machine):
     """-H, with a stand-in for ssh that comes back to this machine."""
     machine.write("/usr/local/bin/ssh", '#!/bin/sh\nwhile [ "$1" != -- ]; do shift; done\nshift 2\nexec "$@"\n')
     machine.run("chmod 755 /usr/local/bin/ssh")
-    here, there = machine.run("p2pctl status --json"), machine.run("p2pctl -H admin@box status --json")
+    here, there = (machine.shell(f"p2pctl {words} --json").stdout for words in ("status", "-H admin@box status"))
     expect(json.loads(here) == json.loads(there), f"{there} is not {here}")
     expect(machine.shell("p2pctl is-ready -H box").returncode == 3, "is-ready")
     machine.run("rm /usr/local/bin/ssh")
@@ -194,21 +194,21 @@ def case_another_machine(machine):
 def case_a_full_disk(machine):
     """Without room for its state p2pd changes nothing; the error says why, and with room again it works."""
     machine.run("systemctl stop p2pd.service p2pd-worker.service; mount -t tmpfs -o size=64k tmpfs /var/lib/p2pd")
-    done = machine.shell("p2pctl apply toolkit --no-block")
+    done = machine.shell("p2pctl apply --yes toolkit --no-block")
     expect(done.returncode == 1 and "space" in done.stdout, f"{done.returncode}: {done.stdout}")
     expect("cuda" not in machine.shell("dpkg -l | grep cuda").stdout, "something was installed")
-    machine.run("systemctl stop p2pd.service p2pd-worker.service; umount /var/lib/p2pd; p2pctl status")
+    machine.run("systemctl stop p2pd.service p2pd-worker.service; umount /var/lib/p2pd; p2pctl history")
 
 
 def case_no_journal(machine):
     """p2pd and p2pctl work while journald is stopped."""
     machine.run("systemctl stop systemd-journald.socket systemd-journald-dev-log.socket systemd-journald-audit.socket systemd-journald.service")
-    machine.run("systemctl restart p2pd.service && p2pctl status && p2pctl history")
+    machine.run("systemctl restart p2pd.service && p2pctl history")
     machine.run("systemctl start systemd-journald.socket systemd-journald.service")
 
 
 def case_log_level(machine):
-    machine.run("p2pctl status")
+    machine.run("p2pctl history")
     before = machine.run("systemctl service-log-level p2pd.service")
     machine.run("systemctl service-log-level p2pd.service debug")
     expect(machine.run("systemctl service-log-level p2pd.service") == "debug", "it did not stay")
@@ -264,7 +264,7 @@ def case_removal_with_an_open_run(machine):
     machine.run("systemctl -q is-active p2pd-worker.socket")
     expect((now := machine.status())["run"] == run and now["state"] == before, f"{now}")
     expect(maintainer(machine, "prerm upgrade 0.2.0").returncode == 0 and machine.status()["state"] == before, "an upgrade ended the run")
-    machine.run("p2pctl cancel")
+    machine.run("p2pctl cancel --yes")
     machine.ends("cancelled", run)
 
     run = machine.apply("stuck")

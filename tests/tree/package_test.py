@@ -234,7 +234,7 @@ class Removal(unittest.TestCase):
         for state in ("walking", "rebooting", "blocked", "paused"):
             status, said, calls = self.remove(state)
             self.assertEqual((status, said), (0, "p2pd: cancels its open run, which has changed nothing\n"))
-            self.assertEqual(calls[2], "p2pctl cancel --no-dbus --no-reboot")
+            self.assertEqual(calls[2], "p2pctl cancel --yes --no-dbus --no-reboot")
 
     def test_an_ended_run_is_not_cancelled(self):
         for state in ("idle", "ready", "limited", "failed", "reverting"):

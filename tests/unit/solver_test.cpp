@@ -184,12 +184,28 @@ TEST_CASE("solver: what the chosen build costs is told", "[solver]") {
   CHECK(told("it lowers the driver from 585.1 to 570.86.16: programs that need a CUDA newer than 12.8 stop working"));
   all.entries[3].cuda.clear();
   CHECK(told("it lowers the driver from 585.1 to 570.86.16"));
-  all.entries[3].architectures["Ada"] = kInherited;
-  all.entries[3].made_for = "570.1";
-  CHECK(told("P2P between Ada cards was reported with this patch on 570.1, not yet on 570.86.16"));
   all.entries[3].architectures["Ada"] = kReported;
   machine.driver_version = machine.installed = "570.86.16";
   CHECK(choose_driver(all, machine).notes.size() == 1);  // the defect
+}
+
+TEST_CASE("solver: the evidence for the chosen build is told", "[solver]") {
+  Catalogue all = made();
+  const Machine machine = machine_of({2, Card{k4090}}, {{"6.1.0"}}, "570.86.16");
+  const auto chosen = [&](std::string_view how) {
+    for (CatalogueEntry& entry : all.entries) {
+      entry.architectures["Ada"] = how;
+      entry.made_for = "570.1";
+    }
+    return choose_driver(all, machine);
+  };
+  CHECK(chosen(kReported).reported);
+  CHECK(chosen(kReported).evidence.find("P2P between Ada cards: reported; p2pd itself has not run") !=
+        std::string::npos);
+  CHECK_FALSE(chosen(kInherited).reported);
+  CHECK(chosen(kInherited).evidence.find("reported with this patch on 570.1;") != std::string::npos);
+  CHECK_FALSE(chosen(kNoReport).reported);
+  CHECK(chosen(kNoReport).evidence.find("nobody reported it yet") != std::string::npos);
 }
 
 TEST_CASE("solver: a converted card takes a build with dynamic BAR1, and no other", "[solver]") {

@@ -90,7 +90,7 @@ TEST_CASE("runs: apply finishes the rollback of a failed run, and what was prove
   REQUIRE(world.apply(second)->state == RunState::rebooting);
   world.boot();
   REQUIRE(world.go_on()->state == RunState::reverting);
-  CHECK(world.apply(named("third", {"d:live"})).error().next.find("\"p2pctl apply second\" continues it") == 0);
+  CHECK(world.apply(named("third", {"d:live"})).error().next.find("\"sudo p2pctl apply second\" continues it") == 0);
   world.boot();
   CHECK(world.apply(second)->result == "failed");
   CHECK(world.has("live/a"));

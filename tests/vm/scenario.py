@@ -158,7 +158,7 @@ class Machine(Guest):
         """Applies a plan and waits for its end, which must be one of the states `wanted`."""
         self.wait_boot()
         before = self.status().get("run")
-        self.run(f"p2pctl apply {plan} --no-block")
+        self.run(f"p2pctl apply --yes {plan} --no-block")
         self.wait_run(before)
         return self.settle(*wanted, timeout_s=timeout_s)
 
@@ -167,7 +167,7 @@ class Machine(Guest):
         self.wait_boot()
         self.run("systemctl stop p2pd-worker.service || true")  # it reads the configuration when it starts
         self.run(f"sed -i 's/^reboot_delay_s: .*/reboot_delay_s: {delay_s}/' /etc/p2pd/p2pd.yaml")
-        self.run(f"p2pctl {verb} --no-block")
+        self.run(f"p2pctl {verb} --yes --no-block")
         self.wait_until(lambda: self.status()["state"] == "rebooting", "no restart is due")
         self.run("sed -i 's/^reboot_delay_s: .*/reboot_delay_s: 0/' /etc/p2pd/p2pd.yaml")
         expect("next_entry=p2pd-trial" in self.run("grub-editenv list"), "no trial entry is armed")
@@ -201,7 +201,7 @@ class Machine(Guest):
         return self.wait_boot(after=boot)
 
     def turn_back(self, *wanted):
-        self.run("p2pctl revert --no-block")
+        self.run("p2pctl revert --yes --no-block")
         return self.settle(*wanted)
 
     def turn_back_to(self, first):

@@ -182,8 +182,7 @@ class Sequence(Machine):
         return status, told
 
     def is_open(self):
-        status, told = self.p2pctl("status", live=True)
-        return status == 0 and told.get("state") in OPEN_STATES
+        return self.p2pctl("status", live=True)[1].get("state") in OPEN_STATES
 
     # ---- invariant
 
@@ -202,15 +201,15 @@ class Sequence(Machine):
 
     def tells_of_changes(self):
         """Checks that status tells of the changes that are there to undo; it may also be an error that says why it cannot."""
-        status, told = self.p2pctl("status", live=True)
+        told = self.p2pctl("status", live=True)[1]
         undo = any(self.file(UNDO).glob("*.json"))
-        need(status != 0 or not undo or told.get("stays") or told.get("state") in OPEN_STATES or "revert" in told.get("next", ""),
+        need("state" not in told or not undo or told.get("stays") or told.get("state") in OPEN_STATES or "revert" in told.get("next", ""),
              f"there are changes to undo, and status tells of none: {told.get('state')} {told.get('reason')}")
-        return status, told
+        return told
 
     def truth(self):
-        status, told = self.tells_of_changes()
-        need(status == 0, f"status: {self.said}")
+        told = self.tells_of_changes()
+        need("state" in told, f"status: {self.said}")
         undo = any(self.file(UNDO).glob("*.json"))
         ready = self.file("/run/p2pd/ready").exists()
         need(ready == (told["state"] == "ready"), f"status says {told['state']}, the ready file is {'there' if ready else 'not there'}")

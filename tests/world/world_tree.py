@@ -17,6 +17,7 @@ import uuid
 HERE = pathlib.Path(__file__).resolve().parent
 DRIVER_WORLD = HERE.parent / "sim/driver_world"
 sys.path.insert(0, str(HERE.parent / "sim"))
+from terminal import agreed  # noqa: E402
 from tree import compared, entry, noted, records, scratch_directory  # noqa: E402
 
 BUILD = pathlib.Path(os.environ.get("P2PD_BUILD") or HERE.parents[1] / "build/dev").resolve()
@@ -116,11 +117,11 @@ class Tree:
     def start(self, *words, live=False, inside=(), pass_fds=()):
         """Starts p2pctl: on the tree as its own machine if `live`, else as on an image; `inside`: words before its own."""
         if live:
-            words = [f"/mnt/{word.name}" if isinstance(word, pathlib.Path) else word for word in words]
+            words = agreed([f"/mnt/{word.name}" if isinstance(word, pathlib.Path) else word for word in words])
             argv = [*inside, *self.PROGRAM, *words, "--json"]
             argv += ["--no-reboot"] if words[0] in ("apply", "revert") else []
         else:
-            argv = [*inside, BUILD / "bin/p2pctl", *words, "--root", self.path, "--json"]
+            argv = [*inside, BUILD / "bin/p2pctl", *agreed(words), "--root", self.path, "--json"]
         return subprocess.Popen([str(word) for word in (DRIVER_WORLD / "enter", self.path, *argv)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                 text=True, errors="replace", env=self.environment(outside=not live), pass_fds=pass_fds)
 

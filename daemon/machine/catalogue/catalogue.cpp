@@ -494,7 +494,7 @@ Result<Catalogue> parse_catalogue(const std::vector<CatalogueFile>& files) {
   return built(tables, files.empty() ? "" : files.front().source);
 }
 
-Result<Catalogue> catalogue(const Host& host, const std::vector<CatalogueFile>& more) {
+static Result<Catalogue> read_catalogue(const Host& host, const std::vector<CatalogueFile>& more) {
   std::vector<CatalogueFile> files = {shipped_catalogue()};
   std::vector<std::string> skipped;
   const auto names = host.files().list(kCatalogueDropIns);
@@ -510,6 +510,11 @@ Result<Catalogue> catalogue(const Host& host, const std::vector<CatalogueFile>& 
   Catalogue all = TRY(parse_catalogue(files));
   all.notes.insert(all.notes.end(), skipped.begin(), skipped.end());
   return all;
+}
+
+Result<Catalogue> catalogue(const Host& host, const std::vector<CatalogueFile>& more) {
+  if (!more.empty()) return read_catalogue(host, more);
+  return host.once<Catalogue>("catalogue", [&] { return read_catalogue(host, {}); });
 }
 
 }  // namespace p2pd

@@ -19,11 +19,10 @@ namespace p2pd {
 namespace {
 
 constexpr std::string_view kLoadedModules = "/sys/module";
-constexpr std::string_view kPci = "/sys/bus/pci/devices";
 
 /// "pci0000:00/0000:00:01.1/0000:01:00.0": the ports above a function, and the function.
 std::string place_of(const Host& host, const std::string& address) {
-  const std::string path = host.files().read_link(fmt::format("{}/{}", kPci, address)).value_or(address);
+  const std::string path = host.files().read_link(sysfs_path(address)).value_or(address);
   const std::size_t at = path.find("pci");
   return at == std::string::npos ? path : path.substr(at);
 }
@@ -205,7 +204,7 @@ Result<Proof> require_proof(const Host& host) {
                       key == "gpus" ? changed_gpus(proven.document,
                                                    TRY(proof_context(host, json_texts(proven.document, "without"))))
                                     : ""),
-          "\"p2pctl apply\" proves it anew");
+          "\"sudo p2pctl apply\" proves it anew");
   const nlohmann::json& summary = field_of(proven.document, "summary");
   return Proof{.limited = proven.limited,
                .fit_for = json_texts(proven.document, "fit_for"),

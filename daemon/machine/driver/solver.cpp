@@ -393,6 +393,37 @@ std::string why_packages_go(const Choice& choice, const Machine& machine) {
   return fmt::format("{}, the build of their version, has known defects that {} has not", build->id, choice.entry->id);
 }
 
+/// "built in tests for Linux 6.14": other kernels of a line count, and other releases of a branch.
+std::string test_builds(const EntryVerdict& verdict, const Machine& machine) {
+  if (verdict.fit == Fit::open) return "test builds: not known";
+  const std::string& release = machine.kernels.front().release;
+  const std::string kernels = machine.kernels.size() > 1
+                                  ? "every kernel here"
+                                  : "Linux " + release.substr(0, release.find('.', release.find('.') + 1));
+  return (verdict.fit == Fit::fits ? "built in tests for " : "no test build for ") + kernels;
+}
+
+/// Evidence for an entry on such a machine, for a person.
+void tell_evidence(Choice& choice, const EntryVerdict& verdict, const Machine& machine) {
+  const CatalogueEntry& entry = *verdict.entry;
+  const std::set<std::string> cards = generations(machine);
+  std::vector<std::string> parts;
+  if (!machine.kernels.empty()) parts.push_back(test_builds(verdict, machine));
+  choice.reported = !cards.empty();
+  for (const std::string& generation : cards) {
+    const auto known = entry.architectures.find(generation);
+    const std::string_view how = known == entry.architectures.end() ? kNoReport : std::string_view(known->second);
+    choice.reported &= how == kReported;
+    parts.push_back(fmt::format("P2P between {} cards: {}", generation,
+                                how == kReported    ? "reported"
+                                : how == kInherited ? "reported with this patch on " + entry.made_for
+                                                    : "nobody reported it yet"));
+  }
+  if (std::ranges::any_of(machine.gpus, [](const auto& gpu) { return gpu.model && gpu.model->segment == "GeForce"; }))
+    parts.emplace_back("p2pd itself has not run on GeForce cards");
+  choice.evidence = fmt::format("{}", fmt::join(parts, "; "));
+}
+
 void settle_with(Choice& choice, const Catalogue& catalogue, const EntryVerdict& verdict, const Machine& machine) {
   const CatalogueEntry& entry = *verdict.entry;
   choice.entry = &entry;
@@ -411,6 +442,7 @@ void settle_with(Choice& choice, const Catalogue& catalogue, const EntryVerdict&
     choice.notes.push_back(
         fmt::format("an image: whether its GPUs are of {} is checked when it boots", fmt::join(known, ", ")));
   }
+  tell_evidence(choice, verdict, machine);
   if (const std::string why = choice.keeps_packages ? "" : why_packages_go(choice, machine); !why.empty())
     choice.notes.push_back("the driver's packages cannot stay: " + why);
   for (std::string& note : notes_on(catalogue, entry, machine)) choice.notes.push_back(std::move(note));
@@ -464,14 +496,6 @@ std::vector<std::string> notes_on(const Catalogue& catalogue, const CatalogueEnt
     notes.push_back("bridged GPUs lose their NVLink with this build, and use PCIe");
   if (machine.nvlink && entry.nvlink.empty())
     notes.push_back("whether bridged GPUs keep their NVLink with this build is not known");
-  for (const std::string& generation : generations(machine))
-    if (const auto evidence = entry.architectures.find(generation); evidence == entry.architectures.end())
-      continue;
-    else if (evidence->second == kInherited)
-      notes.push_back(fmt::format("P2P between {} cards was reported with this patch on {}, not yet on {}", generation,
-                                  entry.made_for, entry.base_version));
-    else if (evidence->second != kReported)
-      notes.push_back(fmt::format("no report of P2P between {} cards with this build", generation));
   if (EntryVerdict verdict = judge_entry(catalogue, entry, machine); verdict.fit == Fit::untried)
     notes.push_back(std::move(verdict.reason));
   return notes;

@@ -36,14 +36,15 @@ struct Choice {
   std::vector<std::string> notes;        ///< facts that forbid nothing: known defects, packages that go
   std::vector<CatalogueEntry> possible;  ///< builds for the installed packages that no file lists, best first
   bool keeps_packages = false;           ///< the entry has the installed packages' version: they stay
+  std::string evidence;                  ///< one line: test builds of the entry, reports of it on such cards
+  bool reported = false;                 ///< somebody moved data with the entry between cards of each generation here
   bool needs_dynamic_bar1 = false;       ///< a card has more VRAM than its BAR1 can cover
 };
 
 /// Known defects of an entry that count for the GPUs of this machine.
 std::vector<const Defect*> defects_on(const CatalogueEntry& entry, const Machine& machine);
 
-/// Facts that a person should know before `entry` is installed here: a lower driver, known defects, no report, no test
-/// build.
+/// Facts that a person should know before `entry` is installed here: a lower driver, known defects, no test build.
 std::vector<std::string> notes_on(const Catalogue& catalogue, const CatalogueEntry& entry, const Machine& machine);
 
 /// Checks that the installed packages can stay with `entry`: only modules are replaced.

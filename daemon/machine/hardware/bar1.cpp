@@ -58,7 +58,7 @@ std::string platform_framebuffer(const Host& host) {
     if (!name.starts_with("fb") || name == "fbcon") continue;
     const std::string path = host.files().read_link(framebuffers + name + "/device").value_or("");
     const std::string device = path.substr(path.rfind('/') + 1);
-    if (!device.empty() && host.files().exists(fmt::format("{}/{}", kDevices, device))) continue;
+    if (!device.empty() && host.files().exists(sysfs_path(device))) continue;
     return host.line(framebuffers + name + "/name").value_or("");
   }
   return {};
@@ -113,7 +113,7 @@ std::vector<Bar1> bar1_of_gpus(const Host& host, const std::vector<PciDevice>& d
 }
 
 std::string firmware_console(const Host& host, const Bar1& gpu) {
-  const bool boot_vga = host.line(fmt::format("{}/{}/boot_vga", kDevices, gpu.gpu->address)).value_or("") == "1";
+  const bool boot_vga = host.line(sysfs_path(gpu.gpu->address, "boot_vga")).value_or("") == "1";
   std::string name = boot_vga ? platform_framebuffer(host) : "";
   if (!name.empty()) return name;
   const BootFramebuffer framebuffer = boot_framebuffer(host);

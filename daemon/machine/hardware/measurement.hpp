@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <map>
@@ -233,6 +234,12 @@ struct Measurement {
   int expendable_process = 0;         ///< its Xids are expected: all-reduce, atomics or managed memory may kill it
   std::uint64_t host_peak_bytes = 0;  ///< peak resident set of the measuring process
 };
+
+/// Rate of the NVLink between the GPUs of a pair, direct or through NVSwitch; 0: none.
+inline double nvlink_gb_s(const Measurement& run, const Pair& pair) {
+  const auto switched = [&](int number) { return run.gpus[static_cast<std::size_t>(number)].nvlink_gb_s; };
+  return pair.nvlink_gb_s > 0 ? pair.nvlink_gb_s : std::min(switched(pair.from), switched(pair.to));
+}
 
 /// False for GPUs of two groups.
 inline bool may_be_peers(const Measurement& run, int one, int other) {

@@ -197,10 +197,8 @@ NcclNeed nccl_need(const Measurement& run, const std::vector<std::vector<Path>>&
     if (!may_be_peers(run, pair.from, pair.to)) continue;
     const auto from = static_cast<std::size_t>(pair.from), to = static_cast<std::size_t>(pair.to);
     const bool known = from < paths.size() && to < paths[from].size();
-    const bool switched = run.gpus[from].nvlink_gb_s > 0 && run.gpus[to].nvlink_gb_s > 0;
-    const Path path = pair.nvlink_gb_s > 0 || switched ? nvlink_path(pair.nvlink_gb_s)
-                      : known                          ? paths[from][to]
-                                                       : Path();
+    const double nvlink = nvlink_gb_s(run, pair);
+    const Path path = nvlink > 0 ? nvlink_path(nvlink) : known ? paths[from][to] : Path();
     pairs.push_back({fmt::format("GPU {} -> GPU {}", from, to), nccl_reach(path), path.intel_root,
                      median_of(pair.copy_gb_s).value_or(0), median_of(pair.staged_gb_s).value_or(0)});
   }

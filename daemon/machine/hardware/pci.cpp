@@ -144,7 +144,7 @@ std::string name_of(pci_access* access, const pci_dev& device) {
 /// Identifies a device that fell off the bus from the kernel's record: its registers are lost.
 void identify_lost(const Host& host, PciDevice& device) {
   const auto number = [&](const char* name, std::uint32_t otherwise) {
-    const auto line = host.line(fmt::format("{}/{}/{}", kDevices, device.address, name));
+    const auto line = host.line(sysfs_path(device.address, name));
     return line ? static_cast<std::uint32_t>(std::strtoul(line->c_str(), nullptr, 16)) : otherwise;
   };
   device.vendor_id = static_cast<std::uint16_t>(number("vendor", device.vendor_id));
@@ -187,7 +187,7 @@ Result<std::vector<PciDevice>> scan(const Host& host, pci_access_type method, st
         devices.push_back(read_device(host, session.get(), device, depth));
       } catch (const LibpciError&) {
         // Unplugged between the scan and now: not a device of this machine any more.
-        if (host.files().exists(std::string(kDevices) + "/" + address_of(*device))) throw;
+        if (host.files().exists(sysfs_path(address_of(*device)))) throw;
       }
     }
   } catch (LibpciError& error) {
@@ -205,15 +205,15 @@ Result<std::vector<PciDevice>> scan(const Host& host, pci_access_type method, st
 
 /// Checks that no symbolic link leads out of the root: libpci follows links as the process sees them.
 Result<void> stays_inside(const RootReader& root, const std::filesystem::path& bus) {
-  for (const std::string& name : TRY(root.list(kDevices))) {
+  for (const std::string& name : TRY(root.list(kPciDevices))) {
     for (const std::string& entry : {name, name + "/config", name + "/vendor", name + "/device", name + "/class",
                                      name + "/irq", name + "/resource"}) {
       std::error_code error;
       const auto seen = std::filesystem::canonical(bus / "devices" / entry, error);
       if (error) continue;  // libpci cannot open it either
-      const auto inside = root.real_path(std::string(kDevices) + "/" + entry);
+      const auto inside = root.real_path(sysfs_path(entry));
       if (!inside || *inside != seen) {
-        return fail(ErrorCode::invalid, fmt::format("{}/{} leads out of the root", kDevices, entry),
+        return fail(ErrorCode::invalid, fmt::format("{}/{} leads out of the root", kPciDevices, entry),
                     "Use a root whose sysfs is mounted inside it, or a machine record.");
       }
     }
@@ -252,7 +252,7 @@ Result<std::vector<PciDevice>> pci_devices(const Host& host, PciDepth depth) {
 }
 
 std::string pci_driver(const Host& host, std::string_view address) {
-  const std::string link = host.files().read_link(fmt::format("{}/{}/driver", kDevices, address)).value_or("");
+  const std::string link = host.files().read_link(sysfs_path(address, "driver")).value_or("");
   return link.substr(link.rfind('/') + 1);
 }
 
@@ -284,6 +284,6 @@ bool is_image(const Host& host) {
   return !host.live() && !has_dump(host) && !RecordedRunner::is_record(host.files()) && !host.files().exists(kPciBus);
 }
 
-std::string pci_source(const Host& host) { return has_dump(host) ? kDump : kDevices; }
+std::string pci_source(const Host& host) { return has_dump(host) ? kDump : kPciDevices; }
 
 }  // namespace p2pd

@@ -17,7 +17,9 @@ inline constexpr std::size_t kConventional = 256;
 inline constexpr std::size_t kExtended = 4096;
 
 /// Directory of PCI functions, by address.
-inline constexpr char kDevices[] = "/sys/bus/pci/devices";
+inline constexpr char kPciDevices[] = "/sys/bus/pci/devices";
+/// A function's directory there, or a file in it.
+std::string sysfs_path(std::string_view address, std::string_view file = {});
 
 /// One PCI function: identity and the readable part of its configuration space.
 struct PciDevice {

@@ -21,10 +21,6 @@ Number little_endian(const std::vector<std::uint8_t>& bytes, std::size_t offset)
   return number;
 }
 
-std::string attribute(std::string_view address, std::string_view name) {
-  return fmt::format("{}/{}/{}", kDevices, address, name);
-}
-
 /// Bus whose number is in this register of a bridge, "0000:01".
 std::string bus_at(const PciDevice& bridge, std::size_t offset) {
   return fmt::format("{}:{:02x}", bridge.address.substr(0, bridge.address.find(':')), bridge.config[offset]);
@@ -37,6 +33,10 @@ PciRange window(std::uint64_t base, std::uint64_t limit, bool prefetchable) {
 }
 
 }  // namespace
+
+std::string sysfs_path(std::string_view address, std::string_view file) {
+  return fmt::format("{}/{}{}{}", kPciDevices, address, file.empty() ? "" : "/", file);
+}
 
 std::string PciDevice::id() const { return fmt::format("{:04x}:{:04x}", vendor_id, device_id); }
 
@@ -92,7 +92,7 @@ std::vector<std::string> nvidia_gpus(const std::vector<PciDevice>& devices) {
 Result<std::vector<PciRange>> pci_bars(const Host& host, const PciDevice& device) {
   constexpr std::uint64_t kUnset = 0x20000000;  // IORESOURCE_UNSET: sized, but no address was found for it
   constexpr std::uint64_t kPrefetch = 0x2000;
-  std::istringstream lines(TRY(host.files().read(attribute(device.address, "resource"), kExtended)));
+  std::istringstream lines(TRY(host.files().read(sysfs_path(device.address, "resource"), kExtended)));
   std::vector<PciRange> bars;
   for (std::uint64_t first, last, flags; bars.size() < 6 && lines >> std::hex >> first >> last >> flags;) {
     const bool assigned = flags != 0 && (flags & kUnset) == 0 && last > first;
@@ -105,12 +105,12 @@ Result<std::uint64_t> pci_bar_bytes(const Host& host, const PciDevice& device, i
   const std::vector<PciRange> bars = TRY(pci_bars(host, device));
   if (std::cmp_less(bar, bars.size())) return bars[static_cast<std::size_t>(bar)].length;
   return fail(ErrorCode::invalid,
-              fmt::format("{}: no three numbers for BAR {}", attribute(device.address, "resource"), bar));
+              fmt::format("{}: no three numbers for BAR {}", sysfs_path(device.address, "resource"), bar));
 }
 
 Result<std::map<std::string, std::uint64_t>> aer_counts(const Host& host, std::string_view address,
                                                         std::string_view severity) {
-  std::istringstream lines(TRY(host.files().read(attribute(address, fmt::format("aer_dev_{}", severity)), 4096)));
+  std::istringstream lines(TRY(host.files().read(sysfs_path(address, fmt::format("aer_dev_{}", severity)), 4096)));
   std::map<std::string, std::uint64_t> counts;
   for (auto [name, count] = std::pair(std::string(), std::uint64_t{0}); lines >> name >> count;) counts[name] = count;
   return counts;

@@ -61,7 +61,7 @@ std::optional<int> number(std::string_view text) {
 
 /// NUMA node of a function; nullopt if firmware does not report it and there are several.
 std::optional<int> node_of(const Host& host, const std::string& address) {
-  const auto node = number(host.line(fmt::format("{}/{}/numa_node", kDevices, address)).value_or(""));
+  const auto node = number(host.line(sysfs_path(address, "numa_node")).value_or(""));
   if (node && *node >= 0) return node;
   const auto nodes = std::ranges::count_if(host.names("/sys/devices/system/node"), [](const std::string& name) {
     return name.starts_with("node") && number(std::string_view(name).substr(4));

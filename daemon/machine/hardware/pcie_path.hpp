@@ -65,6 +65,8 @@ struct HostBridge {
   std::string name;     ///< empty: not in the table
   std::string listed;   ///< in Linux's list for peer traffic: "yes", "one-bridge"; empty: it is not
   std::vector<std::string> reports;
+
+  std::string text() const { return id + (name.empty() ? "" : " (" + name + ")"); }
 };
 
 /// Host bridges that peer traffic on `path` passes, one or two; none if it stays below a switch, or is not visible.

@@ -96,7 +96,7 @@ class MirrorMaker {
   Result<MirrorMade> finish() {
     if (made_.manifest.files.empty())
       return fail(ErrorCode::not_found, fmt::format("{} has no sound build, source or runfile", kCache),
-                  "\"p2pctl apply\" fetches and builds them; make the mirror after it.");
+                  "\"sudo p2pctl apply\" fetches and builds them; make the mirror after it.");
     TRY(keep_listed());
     made_.manifest.made = std::chrono::floor<std::chrono::seconds>(std::chrono::system_clock::now());
     made_.manifest.valid_until = made_.manifest.made + order_.valid;

@@ -21,10 +21,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-std::string function_file(const std::string& address, std::string_view file) {
-  return fmt::format("/sys/bus/pci/devices/{}/{}", address, file);
-}
-
 /// First number of a file; 0: unreadable, or "Unknown".
 double number_in(const Host& host, const std::string& file) {
   const auto text = host.files().read(file);
@@ -52,8 +48,8 @@ std::map<std::string, std::uint64_t> errors_of(const Host& host, const Bench& be
 
 SoakGpu readings_of(const Host& host, const Gpu& gpu, const Nvml& nvml) {
   SoakGpu now;
-  now.link_gt_s = number_in(host, function_file(gpu.address, "current_link_speed"));
-  now.link_width = static_cast<std::uint64_t>(number_in(host, function_file(gpu.address, "current_link_width")));
+  now.link_gt_s = number_in(host, sysfs_path(gpu.address, "current_link_speed"));
+  now.link_width = static_cast<std::uint64_t>(number_in(host, sysfs_path(gpu.address, "current_link_width")));
   const auto known = std::ranges::find(nvml.gpus, gpu.address, &NvmlGpu::address);
   if (known == nvml.gpus.end()) return now;
   now.temperature_c = known->temperature_c;
@@ -64,7 +60,7 @@ SoakGpu readings_of(const Host& host, const Gpu& gpu, const Nvml& nvml) {
 
 /// True if the function answers reads of its configuration space.
 bool answers(const Host& host, const Gpu& gpu) {
-  const auto config = host.files().read(function_file(gpu.address, "config"));
+  const auto config = host.files().read(sysfs_path(gpu.address, "config"));
   return config && config->size() >= 4 && config->substr(0, 4) != "\xff\xff\xff\xff";
 }
 

@@ -142,8 +142,8 @@ std::vector<std::vector<Path>> paths_of(const Host& host, const Measurement& fou
   const std::vector<std::vector<Path>> unknown(addresses.size(), std::vector<Path>(addresses.size()));
   std::vector<std::vector<Path>> paths = paths_between(host, addresses).value_or(unknown);
   for (const Pair& pair : found.pairs)
-    if (pair.nvlink_gb_s > 0)
-      paths[static_cast<std::size_t>(pair.from)][static_cast<std::size_t>(pair.to)] = nvlink_path(pair.nvlink_gb_s);
+    if (const double rate = nvlink_gb_s(found, pair); rate > 0)
+      paths[static_cast<std::size_t>(pair.from)][static_cast<std::size_t>(pair.to)] = nvlink_path(rate);
   return paths;
 }
 

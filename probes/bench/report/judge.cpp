@@ -323,9 +323,7 @@ void judge_wrong(const Wrong& wrong, std::vector<Remark>& remarks) {
 Path path_of(const Measurement& run, const Pair& pair, const std::vector<std::vector<Path>>& paths) {
   const auto from = static_cast<std::size_t>(pair.from);
   const auto to = static_cast<std::size_t>(pair.to);
-  const double switched = std::min(run.gpus[from].nvlink_gb_s, run.gpus[to].nvlink_gb_s);
-  if (pair.nvlink_gb_s > 0) return nvlink_path(pair.nvlink_gb_s);
-  if (switched > 0) return nvlink_path(switched);
+  if (const double rate = nvlink_gb_s(run, pair); rate > 0) return nvlink_path(rate);
   if (from < paths.size() && to < paths[from].size()) return paths[from][to];
   Path unknown;
   unknown.arithmetic = "path not determined";

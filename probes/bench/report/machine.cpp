@@ -19,8 +19,6 @@
 namespace p2pd::bench {
 namespace {
 
-constexpr char kDevices[] = "/sys/bus/pci/devices/";
-
 struct AcsBit {
   std::uint16_t bit;
   std::string_view name;
@@ -64,10 +62,10 @@ void put_arguments(nlohmann::json& facts, const Host& host) {
 nlohmann::json facts_of_gpu(const Host& host, const std::string& address, const std::vector<PciDevice>& devices) {
   nlohmann::json facts = {{"address", address}};
   int node = 0;
-  const std::string line = host.line(kDevices + address + "/numa_node").value_or("");
+  const std::string line = host.line(sysfs_path(address, "numa_node")).value_or("");
   if (std::from_chars(line.data(), line.data() + line.size(), node).ec == std::errc()) facts["numa_node"] = node;
-  put_line(facts, "local_cpulist", host, kDevices + address + "/local_cpulist");
-  put_line(facts, "iommu_group_type", host, kDevices + address + "/iommu_group/type");
+  put_line(facts, "local_cpulist", host, sysfs_path(address, "local_cpulist"));
+  put_line(facts, "iommu_group_type", host, sysfs_path(address, "iommu_group/type"));
   const auto device = std::ranges::find(devices, address, &PciDevice::address);
   if (device == devices.end()) return facts;
   const auto bytes = pci_bar_bytes(host, *device, nvidia_bar1(*device));

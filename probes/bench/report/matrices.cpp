@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+// The report of a run as text: verdict, GPUs, matrices of pairs, remarks, totals, NCCL, tests that did not run, advice.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,7 +14,7 @@
 namespace p2pd::bench {
 namespace {
 
-constexpr std::size_t kColumns = 120;
+constexpr std::size_t kColumns = 80;
 constexpr std::size_t kLabel = 3;  // characters of "D\D" and of a GPU's number
 constexpr std::size_t kGap = 4;    // between two matrices
 constexpr std::size_t kMostRemarks = 16;
@@ -200,16 +201,43 @@ void put_matrices(Page& page, const Report& report) {
   page.beside(figures(report, "P2P=Enabled Latency, ping-pong (us)", "ping_pong"), std::nullopt);
 }
 
-void put_remarks(Page& page, const Report& report) {
-  const std::vector<Remark>& remarks = report.judgement.remarks;
-  if (!remarks.empty()) page.blank();
-  const std::size_t shown = remarks.size() > kMostRemarks ? kMostRemarks - 1 : remarks.size();
-  for (std::size_t i = 0; i < shown; ++i) {
-    const Grade grade = remarks[i].grade;
-    const bool judged = grade != Grade::not_judged;
-    page.line(fmt::format("{}  {}", judged ? capitals(to_string(grade)) : "NOTE", remarks[i].text), grade);
+/// Remarks of one pair, or of the run, that say the same of several tests.
+struct Group {
+  const Remark* first;
+  Tests tests;
+};
+
+/// Remarks by pair, in the order of the first of each.
+std::vector<Group> grouped(const std::vector<Remark>& remarks) {
+  std::vector<Group> groups;
+  for (const Remark& remark : remarks) {
+    const auto of_pair = [&](const Group& g) {  // graver remarks of other pairs stay before it
+      return g.first->grade == remark.grade && g.first->from == remark.from && g.first->to == remark.to;
+    };
+    const auto same = std::ranges::find_if(
+        groups, [&](const Group& group) { return of_pair(group) && group.first->text == remark.text; });
+    if (same != groups.end()) {
+      if (std::ranges::count(same->tests, remark.test) == 0) same->tests.push_back(remark.test);
+      continue;
+    }
+    const auto last = std::ranges::find_if(groups.rbegin(), groups.rend(), of_pair);
+    groups.insert(last == groups.rend() ? groups.end() : last.base(), {&remark, {remark.test}});
   }
-  if (shown < remarks.size()) page.line(fmt::format("... and {} more, all in the JSON", remarks.size() - shown));
+  return groups;
+}
+
+void put_remarks(Page& page, const Report& report) {
+  const std::vector<Group> groups = grouped(report.judgement.remarks);
+  if (!groups.empty()) page.blank();
+  const std::size_t shown = groups.size() > kMostRemarks ? kMostRemarks - 1 : groups.size();
+  for (std::size_t i = 0; i < shown; ++i) {
+    const Grade grade = groups[i].first->grade;
+    const bool judged = grade != Grade::not_judged;
+    page.line(fmt::format("{}  {} ({})", judged ? capitals(to_string(grade)) : "NOTE", groups[i].first->text,
+                          fmt::join(groups[i].tests, ", ")),
+              grade);
+  }
+  if (shown < groups.size()) page.line(fmt::format("... and {} more, all in the JSON", groups.size() - shown));
 }
 
 /// Adds a row per collective and size, with P2P on and off side by side.
@@ -259,11 +287,16 @@ void put_list(Page& page, const std::string& heading, const std::vector<std::str
 
 }  // namespace
 
+std::string verdict_line(const Judgement& judgement, bool colour) {
+  Page page(colour);
+  page.line(judgement.summary, judgement.proven ? Grade::pass : judgement.limited ? Grade::warn : Grade::fail);
+  return std::move(page).text();
+}
+
 std::string matrices(const Report& report, bool colour) {
   const Measurement& run = report.measurement;
   Page page(colour);
   const Judgement& judgement = report.judgement;
-  page.line(judgement.summary, judgement.proven ? Grade::pass : judgement.limited ? Grade::warn : Grade::fail);
   if (!run.fault.empty()) {
     page.line(capitals("a fault is seeded: " + run.fault + "; this run proves nothing"), Grade::fail);
   }

@@ -23,8 +23,11 @@ struct Report : BenchReport {
 /// Report as JSON, schema "p2pd.bench/1": units in names; written by --save and read by --against.
 nlohmann::json to_json(const Report& report);
 
-/// Report as text: the verdict, the matrices known from p2pBandwidthLatencyTest, remarks, tests that did not run,
-/// advice. `colour`: ANSI, by grade. Names and log lines are printed as printable ASCII only.
+/// The verdict in one line.
+std::string verdict_line(const Judgement& judgement, bool colour);
+
+/// Report as text, without the verdict: the matrices known from p2pBandwidthLatencyTest, remarks, tests that did not
+/// run, advice. `colour`: ANSI, by grade. Names and log lines are printed as printable ASCII only.
 std::string matrices(const Report& report, bool colour);
 
 /// Table of times, a line per phase.

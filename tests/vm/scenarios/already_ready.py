@@ -11,6 +11,6 @@ def run(machine):
     machine.run("systemctl start --wait p2pd-prove.service", 900)
     with expect_untouched(machine):
         boot = machine.wait_boot()
-        told = machine.told("apply", 900)
+        told = machine.told("apply --yes", 900)
         expect(told["state"] == "ready" and told.get("changed") is False, str(told)[:400])
         expect(machine.wait_boot() == boot, "it was rebooted")

@@ -15,4 +15,4 @@ def run(machine):
     expect_ready(machine, status)
     expect("RMPcieP2PType" not in machine.run("cat /etc/modprobe.d/zz-p2pd.conf"), "the options are still configured")
     expect(not keys_in_force(machine), f"in force: {keys_in_force(machine)}")
-    expect("blackwell-options" in machine.run("p2pctl history"), "history does not tell of the attempt")
+    expect("blackwell-options" in machine.run("p2pctl history --all"), "history does not tell of the attempt")

@@ -13,7 +13,7 @@ setsid sh -c 'exec 3</dev/nvidia0; echo $$ > /root/job; until [ -e /root/enough 
 def run(machine):
     machine.run(JOB)
     before = machine.packages()
-    machine.run("p2pctl apply --no-block")
+    machine.run("p2pctl apply --yes --no-block")
     machine.wait_logged("GPUs are in use by", "it does not wait for the job")
     say(str(machine.status()["progress"]))
     time.sleep(60)

@@ -12,7 +12,7 @@ CARDS = "two-ports"
 def run(machine):
     with expect_untouched(machine):
         machine.run("systemd-run --unit=keeper systemd-inhibit --what=shutdown --who=backup --why='a backup runs' sleep 600")
-        machine.run("p2pctl apply --no-block")
+        machine.run("p2pctl apply --yes --no-block")
         time.sleep(120)
         status = machine.status()
         expect(status["state"] == "walking" and "backup" in str(status), str(status)[:400])

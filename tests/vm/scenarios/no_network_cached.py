@@ -8,7 +8,7 @@ CARDS = "two-behind-switch"
 
 
 def run(machine):
-    machine.run("p2pctl apply --no-block")
+    machine.run("p2pctl apply --yes --no-block")
     machine.wait_logged("build: applying fix", "it does not come to the build")
     machine.run("p2pctl pause")
     machine.settle("paused")

@@ -23,7 +23,7 @@ def run(machine):
     doctor = machine.ssh("p2pctl doctor", 120)
     expect(doctor.returncode == 2 and "p2pctl apply" in doctor.stdout, f"doctor, before: {doctor.returncode}\n{doctor.stdout}")
     with expect_files_kept(machine, but="/etc/nccl.conf"):
-        told = machine.told("apply", 900)
+        told = machine.told("apply --yes", 900)
         fixed = [step["id"] for step in told["steps"] if step["status"] == "fixed"]
         expect(told["result"] == "ready" and fixed == ["nccl"], f"{fixed}: {str(told)[:400]}")
         expect("NCCL_P2P_LEVEL=" in machine.run("cat /etc/nccl.conf"), "NCCL's setting is not there")

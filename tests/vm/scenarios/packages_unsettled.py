@@ -15,7 +15,7 @@ def run(machine):
     with expect_driver_kept(machine):
         machine.run("sed -i '/^Package: hostname$/,/^$/ s/^Status: .*/Status: install ok half-configured/' /var/lib/dpkg/status")
         machine.run(LOCK)
-        machine.run("p2pctl apply --no-block")
+        machine.run("p2pctl apply --yes --no-block")
         machine.wait_logged("holds /var/lib/dpkg/lock-frontend", "it does not wait for the installation")
         time.sleep(30)
         status = machine.status()

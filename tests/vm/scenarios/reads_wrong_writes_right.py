@@ -40,7 +40,7 @@ def run(machine):
     expect_own_driver(machine)
 
     boot, run_before = machine.wait_boot(), status["run"]
-    again = machine.ssh("p2pctl apply --json", 900)
+    again = machine.ssh("p2pctl apply --yes --json", 900)
     expect(again.returncode == 5, f"p2pctl apply: exit {again.returncode}: {again.stdout.strip()[-400:]}")
     told = json.loads(again.stdout)
     expect(told["state"] == "limited" and told["run"] != run_before and told.get("changed") is False, str(told)[:400])

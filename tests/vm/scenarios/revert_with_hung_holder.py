@@ -23,7 +23,7 @@ def run(machine):
     hung, job = machine.run(HUNG), machine.run(JOB)
     expect(machine.run(f"cut -d' ' -f3 /proc/{hung}/stat") == "D", "the process that was killed does not hang")
     begun, began_at = time.monotonic(), machine.now()
-    machine.run("p2pctl revert --no-block")
+    machine.run("p2pctl revert --yes --no-block")
     machine.wait_logged("a restart is due", "it does not wait for the job")
     waiting = machine.run("journalctl -q --no-pager -b -u p2pd-worker -g 'a restart is due' -o cat")
     expect(f"(process {job})" in waiting, f"it does not name the job: {waiting}")

@@ -12,7 +12,7 @@ CARDS = "two-behind-switch"
 
 def run(machine):
     boot = machine.wait_boot()
-    machine.run("p2pctl revert --no-block")
+    machine.run("p2pctl revert --yes --no-block")
 
     def undone():
         with contextlib.suppress(GuestError):

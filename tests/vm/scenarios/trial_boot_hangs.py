@@ -19,7 +19,7 @@ TRIAL = "Booting `p2pd trial: "
 def run(machine):
     first = machine.first_view()
     since = machine.console_end()
-    machine.run("p2pctl apply --no-block")
+    machine.run("p2pctl apply --yes --no-block")
     for which in ("first", "second"):
         machine.wait_console(TRIAL, since)
         machine.wait_hanging()

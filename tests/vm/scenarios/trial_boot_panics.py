@@ -11,7 +11,7 @@ SEED = {path: text.replace("init=/usr/bin/cat", "rdinit=/nonexistent") for path,
 
 def run(machine):
     first = machine.first_view()
-    machine.run("p2pctl apply --no-block")
+    machine.run("p2pctl apply --yes --no-block")
     machine.wait_console("Kernel panic", 0)
     status = machine.settle("failed")
     expect("did not come up, 2 times" in status["reason"], status["reason"])
