@@ -20,6 +20,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/terminal.hpp"
 #include "base/url.hpp"
 
 namespace p2pd::log {
@@ -61,10 +62,8 @@ bool stderr_is_journal() {
 }
 
 spdlog::sink_ptr stderr_sink() {
-  const char* no_color = std::getenv("NO_COLOR");
-  const bool color = ::isatty(STDERR_FILENO) == 1 && (no_color == nullptr || *no_color == '\0');
-  auto sink = std::make_shared<spdlog::sinks::stderr_color_sink_mt>(color ? spdlog::color_mode::always
-                                                                          : spdlog::color_mode::never);
+  auto sink = std::make_shared<spdlog::sinks::stderr_color_sink_mt>(
+      has_colours(STDERR_FILENO) ? spdlog::color_mode::always : spdlog::color_mode::never);
   sink->set_pattern("%n: %^%l%$: %v");
   return sink;
 }

@@ -9,6 +9,7 @@
 #include <map>
 
 #include "base/json_members.hpp"
+#include "base/terminal.hpp"
 #include "ctl/service.hpp"
 #include "engine/status.hpp"
 #include "screen/print.hpp"
@@ -142,7 +143,7 @@ class Show {
       : json_(options.json && options.watch),
         silent_(options.json),
         ends_(ends),
-        live_(!silent_ && ::isatty(STDOUT_FILENO) == 1),
+        live_(!silent_ && obeys_escapes(STDOUT_FILENO)),
         earlier_(earlier_times(history)) {}
   ~Show() { clear_lines(std::exchange(drawn_, 0)); }
   Show(const Show&) = delete;

@@ -6,20 +6,16 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <sstream>
 
 #include "base/command.hpp"
+#include "base/terminal.hpp"
 
 namespace p2pd::ctl {
 namespace {
 
 bool colours() {
-  static const bool on = [] {
-    const char *off = std::getenv("NO_COLOR"), *terminal = std::getenv("TERM");
-    const bool dumb = terminal != nullptr && std::string_view(terminal) == "dumb";
-    return ::isatty(STDOUT_FILENO) == 1 && !dumb && (off == nullptr || *off == '\0');
-  }();
+  static const bool on = has_colours(STDOUT_FILENO);
   return on;
 }
 
