@@ -34,14 +34,15 @@ std::string options_of(const Verb& verb) {
   return fmt::format("{}", fmt::join(words, " "));
 }
 
-// The steps of the plans here, and the plans' names.
+// The steps of the plans here, and the plans' names. bash expands words of a list: no other characters may be in one.
 constexpr std::string_view kSteps = R"sh(find /etc/p2pd/plans /usr/lib/p2pd/plans -name '*.yaml' \
     -exec sed -nE 's/^ *- *\{?(gate|goal|requires|alternative|upkeep): *([a-z0-9-]+).*/\2/p' '{}' + 2>/dev/null | sort -u)sh";
-constexpr std::string_view kPlans = R"sh(ls /etc/p2pd/plans /usr/lib/p2pd/plans 2>/dev/null | sed -n 's/\.yaml$//p')sh";
+constexpr std::string_view kPlans =
+    R"sh(ls /etc/p2pd/plans /usr/lib/p2pd/plans 2>/dev/null | sed -nE 's/^([a-z0-9-]+)\.yaml$/\1/p')sh";
 
 // The builds of the catalogue, for `catalogue diff` and `catalogue allow`.
 constexpr std::string_view kBuilds =
-    R"sh(p2pctl catalogue --json 2>/dev/null | sed -n 's/^      "id": "\(.*\)",*$/\1/p')sh";
+    R"sh(p2pctl catalogue --json 2>/dev/null | sed -nE 's/^      "id": "([A-Za-z0-9_./+-]+)",*$/\1/p')sh";
 
 // The options of p2p-bench, which `bench` passes on.
 constexpr std::string_view kBench = R"sh(p2p-bench --help 2>/dev/null | grep -oE -- '--[a-z][a-z-]+' | sort -u)sh";
@@ -49,10 +50,12 @@ constexpr std::string_view kBench = R"sh(p2p-bench --help 2>/dev/null | grep -oE
 constexpr std::string_view kBash = R"sh(# SPDX-License-Identifier: MIT
 # bash completion of p2pctl, made by "p2pctl completion bash"
 _p2pctl() {{
+  COMPREPLY=()
   local word=${{COMP_WORDS[COMP_CWORD]}} before=${{COMP_WORDS[COMP_CWORD-1]}} verb=${{COMP_WORDS[1]}} words
   case $before in
     -H|--host) COMPREPLY=($(compgen -A hostname -- "$word")); return ;;
     --plan) COMPREPLY=($(compgen -W "$({plans})" -- "$word")); return ;;
+    --root|--state|--output|--key|--soak|--save|--against) return ;;
   esac
   if [ "$COMP_CWORD" = 2 ] && [ "$verb" = help ]; then
     words="{verbs}"
@@ -61,12 +64,16 @@ _p2pctl() {{
   else
     case $verb in
 {cases}    esac
-    [ "$verb" != bench ] || words="$words $({bench})"
+    case $verb in
+      bench) words="$words $({bench})" ;;
+      record|report) [[ $word = -* ]] || return ;;
+    esac
     case $word in
       -*) ;;
       *) case $verb in
            {planned}) words="$words $({plans})" ;;
            explain) words="$words $({steps})" ;;
+           completion) words="$words bash zsh fish" ;;
            catalogue) [ "$COMP_CWORD" = 2 ] || words="$words $({builds})" ;;
          esac ;;
     esac
@@ -92,12 +99,14 @@ _p2pctl() {{
   case $words[CURRENT-1] in
     -H|--host) _hosts; return ;;
     --plan) compadd -- $({plans}); return ;;
+    --root|--state|--output|--key|--soak|--save|--against) _files; return ;;
   esac
   case $words[2] in
 {cases}  esac
   case $words[2] in
     {planned}) compadd -- $({plans}) ;;
     explain) compadd -- $({steps}) ;;
+    completion) compadd -- bash zsh fish ;;
     catalogue) (( CURRENT == 3 )) || compadd -- $({builds}) ;;
     bench) compadd -- $({bench}) ;;
   esac
@@ -126,7 +135,9 @@ complete -c p2pctl -n '__fish_seen_subcommand_from help' -f -a '{verbs}'
 complete -c p2pctl -n '__fish_seen_subcommand_from diff allow' -f -a '(__p2pctl_builds)'
 complete -c p2pctl -n '__fish_seen_subcommand_from bench' -f -a '(__p2pctl_bench)'
 {cases}complete -c p2pctl -n '__fish_seen_subcommand_from {fish_planned}' -f -a '(__p2pctl_plans)'
+complete -c p2pctl -n '__fish_seen_subcommand_from completion' -f -a 'bash zsh fish'
 complete -c p2pctl -n '__fish_seen_subcommand_from explain' -f -a '(__p2pctl_steps)'
+complete -c p2pctl -l root -l state -l output -l key -l soak -l save -l against -r -F
 complete -c p2pctl -s H -l host -x -a '(__fish_print_hostnames)'
 complete -c p2pctl -l plan -x -a '(__p2pctl_plans)'
 )sh";
