@@ -6,12 +6,12 @@
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
-#include <cstdlib>
 #include <fstream>
 #include <iterator>
 #include <tuple>
 
 #include "base/command.hpp"
+#include "base/terminal.hpp"
 #include "machine/hardware/nccl.hpp"
 #include "probes/bench/collectives/collectives.hpp"
 #include "probes/bench/collectives/nccl.hpp"
@@ -183,9 +183,7 @@ Result<void> print(const Options& options, const Report& report) {
   } else if (options.bug_report) {
     fmt::print("{}", bug_report(report));
   } else {
-    const char* off = std::getenv("NO_COLOR");
-    const bool terminal = ::isatty(STDOUT_FILENO) == 1;
-    const bool colour = terminal && (off == nullptr || *off == '\0');
+    const bool terminal = ::isatty(STDOUT_FILENO) == 1, colour = has_colours(STDOUT_FILENO);
     const std::string verdict = verdict_line(report.judgement, colour);
     if (!terminal) fmt::print("{}", verdict);  // on a terminal it comes last, where it is seen
     fmt::print("{}", matrices(report, colour));
@@ -230,44 +228,63 @@ int main_of(const Options& options, const Root& root) {
 
 int start(int argc, char** argv) {
   Options options;
-  CLI::App app{
-      "p2p-bench: proves that every pair of GPUs moves correct bytes, then measures how fast.\n"
-      "Exit: 0 proven, 1 could not find out, 3 not proven, 4 nothing to prove here (no driver, one GPU, MIG),\n"
-      "5 fit for less than what was asked for, 130 a soak was interrupted with nothing wrong until then."};
+  std::string uses = known_uses();
+  CLI::App app(
+      "p2p-bench: proves that every pair of GPUs moves correct bytes, and then measures\n"
+      "how fast.\n"
+      "Exit: 0 proven; 1 could not find out; 3 not proven; 4 nothing to prove here (no\n"
+      "driver, one GPU, MIG); 5 fit for less than what was asked for; 130 a soak was\n"
+      "interrupted with nothing wrong until then.",
+      "p2p-bench");
+  app.footer(
+      "Examples:\n"
+      "  sudo p2p-bench               bytes and speed of every pair\n"
+      "  sudo p2p-bench --full        also NCCL, atomics and wanted kinds of memory\n"
+      "  sudo p2p-bench --soak 60 --save soak.json   for an hour");
   app.add_flag("--quick", options.asked.quick, "bytes and one rate: for every boot");
-  app.add_flag(
-      "--full", options.asked.full,
-      "IPC, an all-reduce in CUDA graphs, atomics, wanted kinds of memory and NCCL too, and all repetitions of "
-      "the handshakes");
-  app.add_option("--soak", options.asked.soak_minutes,
-                 "MINUTES: repeat copies, stores, loads and the all-reduce of --full over all pairs, a line a minute,\n"
-                 "until the first wrong byte; SIGINT ends it with its results")
+  app.add_flag("--full", options.asked.full,
+               "IPC, an all-reduce in CUDA graphs, atomics, wanted\nkinds of memory and NCCL too, and all repetitions\n"
+               "of the handshakes");
+  app.add_option(
+         "--soak", options.asked.soak_minutes,
+         "repeat copies, stores, loads and the all-reduce of\n--full over all pairs, a line a minute, until the\n"
+         "first wrong byte; SIGINT ends it with its results")
+      ->option_text("MINUTES")
       ->check(CLI::Range(0.01, 10'080.0));
-  app.add_flag("--sweep", options.asked.sweep, "an address tag in every 2 MiB page of free GPU memory");
+  app.add_flag("--sweep", options.asked.sweep, "an address tag in every 2 MiB page of free GPU\nmemory");
   app.add_flag("--collectives", options.collectives,
-               "NCCL all-reduce and all-to-all too, with P2P and without; --full does that where P2P is fit for it");
-  app.add_option("--nccl", options.nccl, "the libnccl to use; otherwise it is looked for")->take_last();
+               "NCCL all-reduce and all-to-all too, with P2P and\nwithout; --full does that where P2P is fit for it");
+  app.add_option("--nccl", options.nccl, "the libnccl to use; otherwise it is looked for")
+      ->option_text("FILE")
+      ->take_last();
   app.add_option(
          "--beside", options.beside,
-         "NVIDIA's benchmarks to run too, by name or path: p2pBandwidthLatencyTest, nvbandwidth, all_reduce_perf")
+         "NVIDIA's benchmarks to run too, by name or path:\np2pBandwidthLatencyTest, nvbandwidth,\nall_reduce_perf")
+      ->option_text("PROGRAM,...")
       ->delimiter(',');
   app.add_flag("--driver-peers", options.driver_peers,
-               "print as JSON what the driver says of each pair; measure nothing");
+               "print as JSON what the driver says of each pair;\nmeasure nothing");
   app.add_flag("--json", options.json, "print JSON, schema p2pd.bench/1");
   app.add_flag("--bug-report", options.bug_report, "print forty plain lines to paste");
   app.add_flag("--phases", options.phases, "print what took how long");
-  app.add_option("--save", options.save, "write the report as JSON, for --against");
-  app.add_option("--against", options.against, "print the gain over a saved report");
-  app.add_option("--for", options.wanted, fmt::format("uses that must work: {} (nccl,custom-all-reduce)", known_uses()))
+  app.add_option("--save", options.save, "write the report as JSON, for --against")->option_text("FILE");
+  app.add_option("--against", options.against, "print the gain over a saved report")->option_text("FILE");
+  app.add_option("--for", options.wanted,
+                 fmt::format("uses that must work (default:\nnccl,custom-all-reduce), of\n{}",
+                             uses.replace(uses.find(" atomics"), 1, "\n")))
+      ->option_text("USE,...")
       ->delimiter(',');
-  app.add_option("--thresholds", options.thresholds, "JSON object of thresholds to replace, as in a plan");
-  app.add_option("--deadline", options.deadline_s, "seconds without an answer until the GPUs count as hanging")
-      ->capture_default_str()
+  app.add_option("--thresholds", options.thresholds, "thresholds to replace, as in a plan")->option_text("JSON");
+  app.add_option("--deadline", options.deadline_s,
+                 "time without an answer until the GPUs count as\nhanging (default: 120)")
+      ->option_text("SECONDS")
       ->check(CLI::Range(1, 86'400));
-  app.add_option("--exclude", options.asked.without, "PCI addresses of GPUs that take no part")->delimiter(',');
+  app.add_option("--exclude", options.asked.without, "PCI addresses of GPUs that take no part")
+      ->option_text("ADDRESS,...")
+      ->delimiter(',');
   app.add_flag("--all-pairs", options.asked.all_pairs,
-               "expect P2P between all GPUs, not only between those of one generation");
-  app.add_option("--root", options.root, "read sysfs and /proc of this tree: a machine record");
+               "expect P2P between all GPUs, not only between\nthose of one generation");
+  app.add_option("--root", options.root, "read sysfs and /proc of this tree: a machine\nrecord")->option_text("TREE");
   app.add_option("--fault", options.asked.fault)
       ->group("")
       ->check(CLI::IsMember(std::vector<std::string>(std::begin(kFaults), std::end(kFaults))));
