@@ -325,7 +325,7 @@ Result<int> catalogue_allow(const Context& context) {
     print_entry(all, entry, source);
     if (entry.has_runfile()) print_table({{"runfile", fmt::format("SHA-256 {}, {}", given.runfile_sha256, from)}});
   }
-  if (!TRY(said_yes(context.options, "Use it on this machine, with these hashes?"))) return kError;
+  if (!TRY(said_yes(context.options, "Use it on this machine, with these hashes?"))) return not_wanted();
   const std::string path = TRY(allow_entry(context, host, entry, given));
   if (context.options.json)
     print_json("p2pd.catalogue-allowance/1", {{"id", entry.id},

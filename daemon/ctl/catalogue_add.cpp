@@ -238,15 +238,11 @@ Result<int> catalogue_add(const Context& context) {
     print_entry(all, entry, source);
   }
   if (!options.no_build) TRY_IN(fmt::format("{} is pinned, but", entry.id), build_here(context, all, entry, stop_fd));
-  if (options.pin_only) {
-    if (!options.json)
-      print_table({{"", fmt::format("\"sudo p2pctl catalogue allow {}\" lets this machine use it", entry.id)}});
-    return kDone;
-  }
-  if (!TRY(said_yes(options, fmt::format("{}Use it on this machine, with these hashes?",
-                                         options.no_build ? "" : "It builds for this machine's kernels. "))))
-    return kDone;
-  TRY(allow_entry(context, host, entry, Allowance{source.base_commit, entry.commit, pins.runfile.sha256}));
+  const char* const builds = options.no_build ? "" : "It builds for this machine's kernels. ";
+  if (!options.pin_only && TRY(said_yes(options, fmt::format("{}Use it on this machine, with these hashes?", builds))))
+    TRY(allow_entry(context, host, entry, Allowance{source.base_commit, entry.commit, pins.runfile.sha256}));
+  else if (!options.json)
+    print_table({{"", fmt::format("\"sudo p2pctl catalogue allow {}\" lets this machine use it", entry.id)}});
   return kDone;
 }
 

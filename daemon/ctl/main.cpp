@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Verb table of p2pctl, its options, and the code around a verb: signals, errors, exit codes.
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <signal.h>
+#include <unistd.h>
 #include <CLI/CLI.hpp>
 
 #include <memory>
@@ -190,8 +192,8 @@ constexpr Verb kVerbs[] = {
      takes_status, status},
     {kLook, "verify", "name what is no longer as p2pd left it; exit 2 where something changed", "  sudo p2pctl verify",
      takes_host, verify, false, true},
-    {kLook, "gain", "show what P2P gives: before and now, NCCL, all-reduces of tensor parallelism", "", takes_bus,
-     gain},
+    {kLook, "gain", "show what P2P gives: before and now, NCCL, all-reduces of tensor parallelism", "  p2pctl gain",
+     takes_bus, gain},
     {kLook, "history", "list the runs; --all: what was done, when, on which boot",
      "  p2pctl history -n 1 --all           every event of the last run", takes_runs, history},
     {kLook, "explain", "describe a step and its fix",
@@ -199,7 +201,8 @@ constexpr Verb kVerbs[] = {
      takes_step, explain},
     {kLook, "catalogue", "list the driver builds and whether each fits this machine; diff, allow, add",
      "  p2pctl catalogue                    driver builds for this machine\n  p2pctl catalogue diff ID            the "
-     "patch of one\n  sudo p2pctl catalogue add https://HOST/OWNER/NAME BRANCH",
+     "patch of one\n  sudo p2pctl catalogue allow ID      lets this machine use one\n  sudo p2pctl catalogue add "
+     "https://HOST/OWNER/NAME BRANCH",
      takes_catalogue, catalogue},
     {kChange, "apply", "run the plan: check every step and fix those that fail",
      "  sudo p2pctl apply                   shows the changes, and asks\n  sudo p2pctl apply --yes --no-block  for "
@@ -208,17 +211,21 @@ constexpr Verb kVerbs[] = {
     {kChange, "revert", "undo everything, to the byte",
      "  sudo p2pctl revert                  shows what it undoes, and asks", takes_undo, request_of<Event::revert>},
     {kChange, "bench", "prove bytes and speed on every pair of GPUs (p2p-bench)", "", takes_words, bench},
-    {kRun, "pause", "pause it", "", takes_walk, request_of<Event::pause>},
-    {kRun, "resume", "resume it", "", takes_walk, request_of<Event::resume>},
-    {kRun, "retry", "retry one that is blocked or failed", "", takes_walk, request_of<Event::retry>},
-    {kRun, "cancel", "stop it and undo it", "", takes_undo, request_of<Event::cancel>},
+    {kRun, "pause", "pause it", "  sudo p2pctl pause                   p2pctl resume continues it", takes_walk,
+     request_of<Event::pause>},
+    {kRun, "resume", "resume it", "  sudo p2pctl resume", takes_walk, request_of<Event::resume>},
+    {kRun, "retry", "retry one that is blocked or failed",
+     "  sudo p2pctl retry                   once what blocks it is resolved", takes_walk, request_of<Event::retry>},
+    {kRun, "cancel", "stop it and undo it", "  sudo p2pctl cancel                  shows what it undoes, and asks",
+     takes_undo, request_of<Event::cancel>},
     {kUse, "is-ready", "exit 0 where P2P is proven on this boot, else 3; 5 for less than the plan wants",
      "  p2pctl is-ready && exec torchrun train.py\n  p2pctl is-ready --for nccl", takes_uses, is_ready},
     {kUse, "env", "print P2P settings for applications, with reasons",
      "  eval \"$(p2pctl env)\"\n  p2pctl env --for vllm --format docker", takes_application, env},
-    {kUse, "metrics", "print the state for the textfile collector of Prometheus' node_exporter", "", takes_file,
-     metrics},
-    {kUse, "features", "print the state for Kubernetes' node feature discovery", "", takes_file, features},
+    {kUse, "metrics", "print the state for the textfile collector of Prometheus' node_exporter",
+     "  p2pctl metrics --output /var/lib/prometheus/node-exporter/p2pd.prom", takes_file, metrics},
+    {kUse, "features", "print the state for Kubernetes' node feature discovery",
+     "  p2pctl features                     labels, as a file of it has them", takes_file, features},
     {kUse, "mirror", "make a signed mirror of what was built here, so that others compile nothing",
      "  sudo p2pctl mirror make /srv/p2pd --key key.pem", takes_mirror, make_mirror},
     {kHelp, "report", "write a report of this machine and of the last run as one HTML file",
@@ -266,15 +273,16 @@ class Narrow : public CLI::Formatter {
   }
 };
 
-/// Returns false, with a message, if the first word is no verb.
-bool names_verb(const std::string& word) {
+/// Error if the first word is no verb.
+Result<void> check_verb(const std::string& word) {
   std::vector<std::string_view> names;
   for (const Verb& verb : kVerbs) names.push_back(verb.name);
-  if (word.starts_with('-') || std::find(names.begin(), names.end(), word) != names.end()) return true;
+  if (word.starts_with('-') || std::find(names.begin(), names.end(), word) != names.end()) return {};
   const std::string close = nearest(word, names);
-  fmt::print(stderr, "p2pctl: unknown verb \"{}\"{}\n  next: \"p2pctl --help\" lists them\n", harmless(word),
-             close.empty() ? "" : fmt::format("; did you mean \"{}\"?", close));
-  return false;
+  return fail(ErrorCode::invalid,
+              fmt::format("unknown verb \"{}\"{}", harmless(word),
+                          close.empty() ? "" : fmt::format("; did you mean \"{}\"?", close)),
+              "\"p2pctl --help\" lists them");
 }
 
 }  // namespace
@@ -293,28 +301,46 @@ void declare(CLI::App& app, const Verb& verb, Options& options) {
 /// message.
 constexpr int kNobodyReads = 128 + SIGPIPE;
 
+/// Occupies the numbers of closed standard streams, which an opened file would get otherwise; reads and output fail.
+void occupy_standard_streams() {
+  for (const auto& [fd, mode] : {std::pair(STDIN_FILENO, O_WRONLY), {STDOUT_FILENO, O_RDONLY}, {STDERR_FILENO, O_RDWR}})
+    if (::fcntl(fd, F_GETFD) < 0) (void)::open("/dev/null", mode);
+}
+
+/// `code`, if standard output could be written.
+int written(int code) {
+  const bool failed = std::fflush(stdout) != 0;
+  if (failed && errno == EPIPE) return kNobodyReads;
+  if (!failed && std::ferror(stdout) == 0) return code;
+  return print_error(Context(), {ErrorCode::io, "cannot write to standard output", ""});
+}
+
 int main(int argc, char** argv, const Registry& registry) {
+  occupy_standard_streams();
+  signal(SIGPIPE, SIG_IGN);  // a closed pipe becomes an error instead of a signal
   std::vector<const char*> words(argv, argv + argc);
   if (argc > 1 && std::string_view(argv[1]) == "help") {  // "help VERB" is "VERB --help"
     words.erase(words.begin() + 1);
     words.push_back("--help");
   }
-  if (words.size() > 1 && !names_verb(words[1])) return kError;
   Context context;
   context.registry = registry;
-  CLI::App app{"p2pctl: GPU peer-to-peer over PCIe, made to work and proven"};
+  if (const Result<void> verb = words.size() > 1 ? check_verb(words[1]) : Result<void>(); !verb)
+    return print_error(context, verb.error());
+  CLI::App app("p2pctl: GPU peer-to-peer over PCIe, made to work and proven", "p2pctl");
   app.set_version_flag("-V,--version", "p2pctl " P2PD_VERSION);
   app.add_option("-H,--host", context.options.host, "of that machine, over ssh; with the verbs that take it")
       ->option_text("[USER@]HOST");
   app.footer(kFooter);
   app.formatter(std::make_shared<Narrow>());
+  app.get_formatter()->label("SUBCOMMAND", "VERB");
   app.require_subcommand(0, 1);  // "plan verify" is a plan, not the verb
   const Verb* chosen = nullptr;
   for (const Verb& verb : kVerbs) {
     CLI::App* sub = app.add_subcommand(std::string(verb.name), std::string(verb.summary));
-    sub->group(std::string(verb.group));
     if (!verb.examples.empty()) sub->footer("Examples:\n" + std::string(verb.examples));
     declare(*sub, verb, context.options);
+    sub->group(std::string(verb.group));  // last: verbs of a verb would be in it
     sub->callback([&, sub] {
       chosen = &verb;
       context.options.words = sub->remaining();
@@ -326,7 +352,10 @@ int main(int argc, char** argv, const Registry& registry) {
     app.parse(static_cast<int>(words.size()), words.data());
     if (chosen == nullptr && argc > 1) throw CLI::RequiredError("A verb");
   } catch (const CLI::Success& asked) {  // --help, --version
-    return app.exit(asked);
+    std::ostringstream text;
+    const int code = app.exit(asked, text);
+    fmt::print("{}", text.str());
+    return written(code);
   } catch (const CLI::ParseError& error) {
     const std::vector<CLI::App*> verb = app.get_subcommands();
     context.options.json = std::find(argv, argv + argc, std::string_view("--json")) != argv + argc;
@@ -336,9 +365,8 @@ int main(int argc, char** argv, const Registry& registry) {
   }
   if (chosen == nullptr) {
     fmt::print("{}", app.help());
-    return kDone;
+    return written(kDone);
   }
-  signal(SIGPIPE, SIG_IGN);  // a closed pipe becomes an error instead of a signal
   log::start("p2pctl", log::Level::warning);
   try {
     const bool there = chosen->by_ssh && !context.options.host.empty();
@@ -346,11 +374,10 @@ int main(int argc, char** argv, const Registry& registry) {
         there ? run_on_host(context, std::vector<std::string>(argv + 1, argv + argc)) : chosen->run(context);
     if (!code)
       return print_error(context, code.error(), code.error().code == ErrorCode::unconfirmed ? kChanges : kError);
-    if (std::fflush(stdout) != 0 && errno == EPIPE) return kNobodyReads;
-    if (std::ferror(stdout) != 0) return print_error(context, {ErrorCode::io, "cannot write to standard output", ""});
-    return *code;
+    return written(*code);
   } catch (const std::system_error& error) {
     if (error.code() == std::errc::broken_pipe) return kNobodyReads;
+    if (std::ferror(stdout) != 0) return written(kError);
     return print_error(context, {ErrorCode::io, std::string("unexpected: ") + error.what(), ""});
   } catch (const std::exception& error) {
     return print_error(context, {ErrorCode::invalid, std::string("unexpected: ") + error.what(), ""});

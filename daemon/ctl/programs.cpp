@@ -2,6 +2,7 @@
 // Verbs that become another program: bench (p2p-bench), logs (journalctl), and those that read another machine over
 // ssh.
 #include <fmt/format.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -18,6 +19,7 @@ Failure become(std::vector<std::string> words) {
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
+  ::signal(SIGPIPE, SIG_DFL);
   ::execvp(argv[0], argv.data());
   return fail_errno("cannot run " + words[0]);
 }

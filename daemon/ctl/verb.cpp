@@ -3,6 +3,7 @@
 #include "ctl/verb.hpp"
 
 #include <fmt/format.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -65,8 +66,8 @@ std::filesystem::path Context::state() const {
 int print_error(const Context& context, const Error& error, int code) {
   if (context.options.json || context.options.format == "json")
     print_json("p2pd.error/1", {{"error", error.message}, {"code", to_string(error.code)}, {"next", error.next}});
-  fmt::print(stderr, "p2pctl: {}\n", error.message);
-  if (!error.next.empty()) fmt::print(stderr, "  next: {}\n", error.next);
+  const std::string next = error.next.empty() ? "" : fmt::format("  next: {}\n", error.next);
+  std::fputs(fmt::format("p2pctl: {}\n{}", error.message, next).c_str(), stderr);  // fmt::print() throws
   return code;
 }
 
@@ -81,9 +82,18 @@ Result<bool> said_yes(const Options& options, const std::string& question) {
   TRY(require_consent(options));
   fmt::print("{} [y/N] ", question);
   std::fflush(stdout);
+  sigset_t none, before;
+  ::sigemptyset(&none);
+  ::sigprocmask(SIG_SETMASK, &none, &before);  // Ctrl-C ends the question, also after stop_signals()
   std::string answer;
-  std::getline(std::cin, answer);
+  if (!std::getline(std::cin, answer)) fmt::print("\n");
+  ::sigprocmask(SIG_SETMASK, &before, nullptr);
   return answer == "y" || answer == "yes";
+}
+
+int not_wanted() {
+  fmt::print("Nothing was changed.\n");
+  return kError;
 }
 
 Result<void> replace_file(const std::string& name, std::string text, mode_t mode) {

@@ -123,6 +123,9 @@ Result<void> require_consent(const Options& options);
 /// Asks a person at the terminal; returns true for yes, and with --yes. Error `unconfirmed` if there is no terminal.
 Result<bool> said_yes(const Options& options, const std::string& question);
 
+/// End of a verb whose change is not wanted: says so; exit code kError.
+int not_wanted();
+
 /// Writes `text` into the file `name`; a reader sees the complete old or the complete new one. A link is
 /// replaced, not followed. The directory must exist.
 Result<void> replace_file(const std::string& name, std::string text, mode_t mode);

@@ -103,12 +103,6 @@ std::string next_here(const Context& context, const Run& run, bool stopped) {
   return "";
 }
 
-/// End of an apply that the operator does not want.
-int not_wanted() {
-  fmt::print("Nothing was changed.\n");
-  return kError;
-}
-
 /// True if p2pd never worked on this tree: it has no state, and this function makes none.
 bool untouched(const Context& context) {
   std::error_code error;
