@@ -23,9 +23,9 @@ class Add(Forks):
         self.drop_in = self.tree / DROP_INS / f"my-fork-{BRANCH}.yaml"
         self.allowed = self.tree / DROP_INS / f"allowed-my-fork--{BRANCH}.yaml"
 
-    def add(self, *words, repository=None, hosts=None, branch=None, env=None, build="--no-build", asks=False):
+    def add(self, *words, repository=None, hosts=None, branch=None, env=None, build="--no-build"):
         options = [word for host in hosts or [self.web.url] for word in ("--runfile-host", host)]
-        agreed = () if "--yes" in words or asks else ("--pin-only",)
+        agreed = () if "--yes" in words else ("--pin-only",)
         return self.ctl("add", repository or self.fork.path, branch or BRANCH, "--mirror", f"file://{self.scratch}",
                         *options, *filter(None, (build,)), *agreed, *words, env=env)
 
@@ -64,13 +64,6 @@ class Add(Forks):
         said = self.listed()
         self.assertEqual(said["entry"], f"my-fork/{BRANCH}")
         self.assertTrue(self.entries()[f"my-fork/{BRANCH}"]["usable"])
-
-    def test_nobody_is_asked_where_nobody_is(self):
-        for words in ((), ("--json",)):
-            self.assert_refused(self.add(*words, asks=True), "nobody can be asked", "--yes", 2)
-            self.assertEqual(self.add(*words).returncode, 0)
-            self.assertFalse(self.allowed.exists())
-            self.drop_in.unlink()
 
     def test_for_people(self):
         done = self.add("--id", f"other.name/{BRANCH}")

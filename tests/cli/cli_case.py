@@ -13,10 +13,10 @@ import jsonschema
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "sim"))
 from terminal import agreed  # noqa: E402
-from tree import BOOT_ID, MACHINES, boot, differences, picture, scratch_directory, write  # noqa: E402
+from tree import BOOT_ID, MACHINES, TESTS, boot, differences, picture, scratch_directory, write  # noqa: E402
 
-SCHEMAS = {f"p2pd.{name}/1": json.loads((pathlib.Path(__file__).resolve().parents[2] / f"config/schema/{name}.schema.json").read_text())
-           for name in ("doctor", "plan-preview", "status")}
+SCHEMAS = {schema["properties"].get("schema", {}).get("const"): schema  # by the name that a document has
+           for schema in (json.loads(file.read_text()) for file in (TESTS.parent / "config/schema").iterdir())}
 
 BUILD = pathlib.Path(os.environ["P2PD_BUILD"]).resolve()
 P2PCTL, KILL_AT = str(BUILD / "bin/p2pctl"), str(BUILD / "bin/kill_at")

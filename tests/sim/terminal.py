@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: MIT
 """A program on a terminal, as a person at it sees it."""
 import fcntl
+import itertools
 import os
 import pty
+import signal
 import struct
 import subprocess
 import termios
@@ -35,12 +37,19 @@ def shown(process, person, program):
     yield piece[:-1]
 
 
-def on_terminal(argv, answer="", rows=24, columns=80, **popen):
-    """Exit status of a program, and its output; `answer` is typed ahead."""
+def on_terminal(argv, answer="", rows=24, columns=80, asked="", **popen):
+    """Exit status of a program, and its output. `answer` is typed ahead, or once `asked` is shown; "\x03" interrupts, as Ctrl-C does."""
     person, program = open_terminal(rows, columns)
-    os.write(person, answer.encode())
+    text = b""
     with subprocess.Popen(argv, **{"stdin": program, "stdout": program, "stderr": program, **popen}) as process:
-        text = b"".join(shown(process, person, program)).decode()
+        end = threading.Timer(60, process.kill)
+        end.start()
+        for piece in itertools.chain([b""], shown(process, person, program)):
+            text += piece
+            if answer and asked.encode() in text:
+                os.write(person, answer.encode()) if answer != "\x03" else process.send_signal(signal.SIGINT)
+                answer = ""
+        end.cancel()
     os.close(program)
     os.close(person)
-    return process.returncode, text
+    return process.returncode, text.decode()
