@@ -22,7 +22,7 @@ from terminal import on_terminal, open_terminal
 from tree import boot, picture, TESTS, write
 
 sys.path.append(str(TESTS / "tree"))
-from manual import items, needs, part  # noqa: E402
+from manual import items, MAN, needs, part  # noqa: E402
 
 BENCH = str(BUILD / "bin/p2p-bench")
 QUESTION, CLOSED = " [y/N] ", ["sh", "-c", '"$0" "$@" <&-']
@@ -300,8 +300,12 @@ class Documents(Forks):
         self.assertEqual((seen | MIRROR) - SCHEMAS.keys(), set(re.findall(r"p2pd\.[a-z-]+/\d", "\n".join(part("p2pctl.1", "OPTIONS")))) - SCHEMAS.keys())
 
     def test_schemas(self):
+        """Each format that a program names has one, or a manual page names it."""
         for schema in SCHEMAS.values():
             jsonschema.Draft202012Validator.check_schema(schema)
+        sources = "".join(file.read_text() for folder in ("daemon", "probes") for file in (TESTS.parent / folder).rglob("*.?pp"))
+        named = "".join(page.read_text() for page in MAN.iterdir())
+        self.assertEqual({name for name in re.findall(r'"(p2pd\.[a-z-]+/\d)"', sources) if name not in SCHEMAS and name not in named}, set())
 
 
 class Output(Case):
