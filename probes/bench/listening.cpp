@@ -6,13 +6,14 @@
 #include <iterator>
 #include <sstream>
 
+#include "base/terminal.hpp"
 #include "probes/bench/measuring.hpp"
 #include "probes/bench/report/machine.hpp"
 #include "probes/bench/report/text.hpp"
 
 namespace p2pd::bench {
 
-Listener::Listener(const Host& host) : host_(host), shown_(::isatty(STDERR_FILENO) == 1) {}
+Listener::Listener(const Host& host) : host_(host), shown_(obeys_escapes(STDERR_FILENO)) {}
 
 void Listener::line(std::string_view text) {
   if (text.starts_with(kGpusMark) && !looking_.valid()) {
