@@ -115,8 +115,7 @@ void takes_record(CLI::App& app, Options& o) {
 }
 void takes_page(CLI::App& app, Options& o) {
   app.add_option("FILE", o.name, "file to write (default: p2pd-report.html); \"-\": standard output")->type_name("");
-  app.add_option("--soak", o.soak, "draw the soak that \"p2pctl bench\" saved in FILE, too")
-      ->option_text("FILE");
+  app.add_option("--soak", o.soak, "draw the soak that \"p2pctl bench\" saved in FILE, too")->option_text("FILE");
   app.add_flag("--no-redact", o.no_redact, "keep what is otherwise removed; the manual page p2pctl(1) lists it");
   takes_bus(app, o);
 }
@@ -225,7 +224,7 @@ constexpr Verb kVerbs[] = {
     {kUse, "metrics", "print the state for the textfile collector of Prometheus' node_exporter",
      "  p2pctl metrics --output /var/lib/prometheus/node-exporter/p2pd.prom", takes_file, metrics},
     {kUse, "features", "print the state for Kubernetes' node feature discovery",
-     "  p2pctl features                     labels, as a file of it has them", takes_file, features},
+     "  p2pctl features                     labels and their values", takes_file, features},
     {kUse, "mirror", "make a signed mirror of what was built here, so that others compile nothing",
      "  sudo p2pctl mirror make /srv/p2pd --key key.pem", takes_mirror, make_mirror},
     {kHelp, "report", "write a report of this machine and of the last run as one HTML file",
@@ -354,7 +353,7 @@ int main(int argc, char** argv, const Registry& registry) {
   } catch (const CLI::Success& asked) {  // --help, --version
     std::ostringstream text;
     const int code = app.exit(asked, text);
-    fmt::print("{}", text.str());
+    std::fputs(text.str().c_str(), stdout);
     return written(code);
   } catch (const CLI::ParseError& error) {
     const std::vector<CLI::App*> verb = app.get_subcommands();
@@ -364,7 +363,7 @@ int main(int argc, char** argv, const Registry& registry) {
                                              verb.empty() ? "" : verb.front()->get_name() + " ")});
   }
   if (chosen == nullptr) {
-    fmt::print("{}", app.help());
+    std::fputs(app.help().c_str(), stdout);
     return written(kDone);
   }
   log::start("p2pctl", log::Level::warning);
