@@ -16,7 +16,9 @@ cd "$STATE" || exit
 echo "$1" >> calls
 case $1 in
     plan) exit 2 ;;
-    status) cat status ;;
+    status)
+        cat status
+        case $(cat status) in *'"ready"'*) exit 0 ;; *'"failed"'*) exit 1 ;; *'"blocked"'*) exit 4 ;; *'"limited"'*) exit 5 ;; *) exit 3 ;; esac ;;
     apply) [ ! -e refused ] || { cat refused >&2; exit 1; }; mv apply status ;;
     cancel) mv cancel status ;;
     *) echo "unknown: $*" >&2; exit 64 ;;
