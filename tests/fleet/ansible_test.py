@@ -1,57 +1,85 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""ansible_test.py ROOT DEB [CASE]...: Ansible rolls p2pd out to four booted machines, over ssh, with README.md's commands. Needs root.
+"""ansible_test.py ROOT DEB [CASE]...: Ansible rolls p2pd out to four booted machines, over ssh, with the commands of README.md and the
+inventory of packaging/ansible. Needs root.
 
 ROOT is a tree made by tests/system/root with the packages of tests/fleet/packages, DEB a folder with p2pd's package. The cases follow
 each other on the same machines. Prints "ok NAME" or "FAIL NAME: why" a scenario.
 """
+import email.utils
 import hashlib
 import json
 import os
 import pathlib
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "system"))
-from fleet import CONFIG, PLANS, TOP, address, begin, environment, fleet, key_pair, known_hosts, names, simulated  # noqa: E402
+from fleet import CONFIG, PLANS, TOP, begin, environment, fleet, key_pair, known_hosts, names, serve, simulated  # noqa: E402
 from service import ARGUMENT, cases_of, expect  # noqa: E402
 
 COUNT = 4
 LIMIT_S = 900
 MANY_MACHINES = (TOP / "README.md").read_text().split("## Many machines\n")[1].split("\n## ")[0]
-TYPED, COMMANDS = (re.findall(r"(?m)^    (ansible\S* .*?)(?:  +#.*)?$", text)
-                   for text in (MANY_MACHINES, (TOP / "packaging/ansible/README.md").read_text()))
+PAGE = (TOP / "packaging/ansible/README.md").read_text()
+TYPED, COMMANDS = (re.findall(r"(?m)^    (ansible\S* .*?)(?:  +#.*)?$", text) for text in (MANY_MACHINES, PAGE))
+INVENTORY = re.search(r"(?s)```yaml\n(.*?)```", PAGE)[1]
+BARE = "p2pd is not installed here: rollout installs "
 FOLDERS = ("boot", "etc", "usr", "var/lib/p2pd", "var/cache")  # folders that must be as before after a rollback
 # written by any program that is installed or removed
 MOVING = re.compile(r"(etc/(passwd|group|shadow|gshadow)-|etc/ld\.so\.cache|boot/grub/grubenv|var/cache/(apt|ldconfig|debconf)/.*|.*/__pycache__/.*)$")
 
 
+def repository(place, deb, name):
+    """Makes an apt repository in place/repository, signed with a new key; returns the file of its public half."""
+    def run(*argv, cwd=place):
+        return subprocess.run(argv, cwd=cwd, env=environment(place), check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout
+    folder = place / "repository"
+    (folder / "dists/stable/main/binary-amd64").mkdir(parents=True, exist_ok=True)
+    shutil.copy(deb, folder)
+    packages = run("dpkg-scanpackages", "--multiversion", ".", cwd=folder)
+    (folder / "dists/stable/main/binary-amd64/Packages").write_bytes(packages)
+    (folder / "dists/stable/Release").write_text(
+        f"Origin: p2pd\nSuite: stable\nCodename: stable\nComponents: main\nArchitectures: amd64\nDate: {email.utils.formatdate(usegmt=True)}\n"
+        f"SHA256:\n {hashlib.sha256(packages).hexdigest()} {len(packages)} main/binary-amd64/Packages\n")
+    run("gpg", "--batch", "--passphrase", "", "--quick-generate-key", f"{name} <{name}@example.com>", "ed25519", "sign", "never")
+    run("gpg", "--batch", "--yes", "--local-user", name, "--output", folder / "dists/stable/InRelease", "--clearsign", folder / "dists/stable/Release")
+    key = place / f"{name}.gpg"
+    key.write_bytes(run("gpg", "--export", name))
+    return key
+
+
 class Control:
-    """The machine that runs Ansible: a folder with an inventory, and all machines of it."""
+    """The machine that runs Ansible: a folder with the inventory of the page, and all machines of it."""
 
     def __init__(self, place, root, deb, machines):
-        self.place, self.machines = place, machines
+        self.place, self.deb, self.machines = place, deb, machines
         (place / "packaging").symlink_to(TOP / "packaging")
         (place / "known_hosts").write_text(known_hosts(root, COUNT))
         (place / "p2pd.yaml").write_text(CONFIG)
         for name, text in PLANS.items():
             (place / f"{name}.yaml").write_text(text)
-        (place / "machines.yaml").write_text(
-            "all:\n  hosts:\n" + "".join(f"    {name}: {{ansible_host: {address(number)}}}\n" for number, name in enumerate(names(COUNT), 1)) +
-            f"""  vars:
-    ansible_user: root
-    ansible_ssh_private_key_file: {place}/key
-    ansible_ssh_common_args: -o UserKnownHostsFile={place}/known_hosts -o ConnectTimeout=5
-    ansible_python_interpreter: /usr/bin/python3
-    machine_deb: {deb}
-    machine_config: {place}/p2pd.yaml
-    machine_plans: [{', '.join(f'{place}/{name}.yaml' for name in PLANS)}]
-    machine_settle_s: 240
-    machine_reboot_s: 90
+        (place / "machines.yaml").write_text(INVENTORY)
+        (place / "group_vars").mkdir()
+        (place / "group_vars/all.yaml").write_text(f"""
+ansible_host: 127.0.1.{{{{ inventory_hostname[3:] }}}}
+ansible_user: root
+ansible_ssh_private_key_file: {place}/key
+ansible_ssh_common_args: -o UserKnownHostsFile={place}/known_hosts -o ConnectTimeout=5
+ansible_python_interpreter: /usr/bin/python3
+p2pd_config: {place}/p2pd.yaml
+p2pd_plans: [{', '.join(f'{place}/{name}.yaml' for name in PLANS)}]
+p2pd_settle_s: 240
+p2pd_reboot_s: 90
 """)
+
+    def put_package(self):
+        """Puts the package next to the inventory."""
+        shutil.copy(self.deb, self.place)
 
     def type(self, command, *words, status=0):
         """Runs a command of README.md with more words; returns its output."""
@@ -121,21 +149,37 @@ def expect_untouched(machine, before):
 def case_installs_the_collection(control, before):
     expect(TYPED == COMMANDS[:3], f"README.md types something else: {TYPED}")
     control.type(COMMANDS[0])
-    lint = control.type("cd .ansible/collections/ansible_collections/p2pd/fleet && ansible-lint --offline --profile production")
-    expect(re.search(r"0 failure\(s\), 0 warning\(s\) on 1\d files", lint), lint)
+    lint = control.type("cd .ansible/collections/ansible_collections/p2pd/fleet && ansible-lint")  # .ansible-lint: production, names p2pd_*
+    expect(re.search(r"production profile: 0 failure\(s\), 0 warning\(s\) on 1\d files", lint), lint)
 
 
-def case_check_before_p2pd_is_installed(control, before):
+def case_check_of_bare_machines(control, before):
+    """It names what rollout would install; nothing is changed."""
     said = control.check()
-    expect(said.count("p2pd is not installed here") == COUNT, said)
+    expect(said.count(BARE + "the package of this machine's apt archives") == COUNT, said)
     for machine in control.machines:
         expect_untouched(machine, before)
 
 
+def case_no_package(control, before):
+    """Each way to have none ends in a sentence with the reason, on the first machine."""
+    good, other = (repository(control.place, control.deb, name) for name in ("good", "other"))  # signed with the key of `other`
+    server = serve(control.place / "repository")
+    for words, why in (((), "No package matching 'p2pd' is available. Put p2pd_VERSION_amd64.deb next to the inventory"),
+                       (("p2pd_deb=/nowhere.deb",), "Could not find or access '/nowhere.deb'"),
+                       ((f"p2pd_repository={server}",), f"set p2pd_repository_key to the key that signs {server}"),
+                       ((f"p2pd_repository={server}", f"p2pd_repository_key={good}"), "is not signed")):
+        said = control.rollout(*(word for one in words for word in ("-e", one)), status=1)
+        expect(why in said and set(recap(said)) == {"gpu1"}, f"{words}: {said}")
+    for machine in control.machines:
+        expect(machine.shell("command -v p2pctl").returncode != 0, f"{machine.name} has p2pd")
+    control.repository = ("-e", f"p2pd_repository={server}", "-e", f"p2pd_repository_key={other}")
+
+
 def case_blocked(control, before):
-    """Ansible reports what the machine needs, and leaves it as it was; nothing starts on the others."""
+    """With p2pd of a repository. Ansible reports what the machine needs, and leaves it as it was; nothing starts on the others."""
     first, *others = control.machines
-    said = control.rollout("-e", "machine_plan=stuck", status=1)
+    said = control.rollout("-e", "p2pd_plan=stuck", *control.repository, status=1)
     expect("gpu1 is not ready: blocked" in said and "no NVIDIA GPU on the PCI bus" in said and "is undone: fix that" in said, said)
     expect(set(recap(said)) == {"gpu1"} and len(first.boots) == 1, f"{first.boots} {said}")
     expect(first.status()["state"] == "idle" and not any((first.path / "var/lib/p2pd/undo").glob("*")), f"{first.status()}")
@@ -147,10 +191,11 @@ def case_check_shows_the_plan(control, before):
     """The plan of gpu1, which has p2pd by now; nothing is changed there."""
     first = control.machines[0]
     picture = files_of(first)
+    control.put_package()
     said = control.check()
     shown = said.split("ok: [gpu1] => {")[-1].partition("TASK [")[0]
     expect(re.search(r'" +\+GRUB_CMDLINE_LINUX_DEFAULT=.*' + ARGUMENT, shown) and "p2pctl apply proves P2P first" in shown, shown)
-    expect(said.count("p2pd is not installed here") == COUNT - 1 and recap(said)["gpu1"]["changed"] == 1, said)
+    expect(said.count(f"{BARE}{control.place}/{control.deb.name}") == COUNT - 1 and recap(said)["gpu1"]["changed"] == 1, said)
     expect(not (found := differences(picture, files_of(first))), f"{first.name} was changed: {found}")
     expect(len(first.boots) == 1 and runs_of(first) == 0, f"{first.name} had another run: {first.status()}")
 
@@ -192,7 +237,7 @@ def case_uninstall(control, before):
 def case_second_fails(control, before):
     """One after the other: the rollout stops at gpu2, which is as it was; two are not started."""
     control.machines[1].write("/etc/broken", "")
-    said = control.rollout("-e", '{"machine_serial": 1}', status=1)
+    said = control.rollout("-e", '{"p2pd_serial": 1}', status=1)
     first, second, *others = control.machines
     expect("gpu2 is not ready: blocked: proof: not proven" in said and "is undone: fix that" in said, said)
     expect(set(recap(said)) == {"gpu1", "gpu2"}, said)
@@ -231,7 +276,7 @@ def case_one_does_not_come_back(control, before):
     """It does not return from its reboot: Ansible names it, and the others of its batch become ready."""
     control.uninstall("--limit", "gpu2,gpu3")
     control.machines[2].run("systemctl -q disable ssh")
-    said = control.rollout("-e", "machine_reboot_s=30", status=1)
+    said = control.rollout("-e", "p2pd_reboot_s=30", status=1)
     expect("gpu3 is not ready" in said and "NOT undone" in said, said)
     expect(is_ready(control.machines[1]) and is_ready(control.machines[3]), "gpu2 or gpu4 is not ready")
 

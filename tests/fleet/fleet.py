@@ -5,12 +5,15 @@ P2P works there once the kernel has the argument of PLAN, which takes one reboot
 address of gpu1 is 127.0.1.1.
 """
 import contextlib
+import functools
+import http.server
 import json
 import os
 import pathlib
 import shutil
 import subprocess
 import sys
+import threading
 
 TOP = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(TOP / "tests/system"))
@@ -101,6 +104,15 @@ def known_hosts(root, count):
     """Lines of known_hosts for these machines, which have the host key of their tree."""
     host_key = (root / "etc/ssh/ssh_host_ed25519_key.pub").read_text().rsplit(None, 1)[0]
     return "".join(f"{address(number)} {host_key}\n" for number in range(1, count + 1))
+
+
+def serve(folder):
+    """A web server of a folder, on the loopback device; its address."""
+    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=folder)
+    handler.log_message = lambda *_: None
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    return f"http://127.0.0.1:{server.server_port}"
 
 
 def environment(home):

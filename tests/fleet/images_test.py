@@ -6,19 +6,16 @@ Needs root.
 ROOT is a tree made by tests/system/root with the packages of tests/fleet/packages, DEB a folder with p2pd's package, which a web server
 serves. The user data get the package's address and hash, and the plan. Prints "ok NAME" or "FAIL NAME: why" a scenario.
 """
-import functools
 import hashlib
-import http.server
 import json
 import pathlib
 import sys
-import threading
 
 import yaml
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "system"))
-from fleet import PLANS, TOP, begin, fleet, key_pair, simulated  # noqa: E402
+from fleet import PLANS, TOP, begin, fleet, key_pair, serve, simulated  # noqa: E402
 from service import ARGUMENT, cases_of, expect  # noqa: E402
 
 SEED = "/var/lib/cloud/seed/nocloud"
@@ -34,15 +31,6 @@ def filled_in(address, deb):
         expect(text.count(old) == 1, f"the user data does not have one {old}")
         text = text.replace(old, new)
     return text
-
-
-def serve(folder):
-    """A web server of a folder, on the loopback device; its address."""
-    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=folder)
-    handler.log_message = lambda *_: None
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    return f"http://127.0.0.1:{server.server_port}"
 
 
 # ---- the cases, in this order -----------------------------------------------------------------------------------------

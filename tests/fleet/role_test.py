@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""The role `machine` on this machine, with a p2pctl that plays one run: what the role does to runs that it did not begin. Needs no root."""
+"""The role `p2pd` on this machine, with a p2pctl that plays one run: what the role does to runs that it did not begin. Needs no root."""
 import json
 import os
 import pathlib
@@ -8,6 +8,8 @@ import shutil
 import subprocess
 import tempfile
 import unittest
+
+import yaml
 
 TOP = pathlib.Path(__file__).resolve().parents[2]
 # the folder that STATE names: status, the answer; apply and cancel: the answer after that verb; refused: the error of apply
@@ -27,9 +29,9 @@ esac
 PLAY = """- hosts: localhost
   connection: local
   gather_facts: false
-  roles: [machine]
+  roles: [p2pd]
 """
-INSTALLED = """- ansible.builtin.set_fact: {machine_program: {stat: {exists: true}}}
+INSTALLED = """- ansible.builtin.set_fact: {p2pd_program: {stat: {exists: true}}}
 """
 
 
@@ -51,8 +53,8 @@ class Role(unittest.TestCase):
         self.state.mkdir()
         (self.place / "p2pctl").write_text(P2PCTL)
         (self.place / "p2pctl").chmod(0o755)
-        shutil.copytree(TOP / "packaging/ansible/roles/machine", self.place / "roles/machine")
-        (self.place / "roles/machine/tasks/install.yml").write_text(INSTALLED)
+        shutil.copytree(TOP / "packaging/ansible/roles/p2pd", self.place / "roles/p2pd")
+        (self.place / "roles/p2pd/tasks/install.yml").write_text(INSTALLED)
         (self.place / "play.yml").write_text(PLAY)
 
     def roll(self, ends_well=False, **files):
@@ -60,7 +62,7 @@ class Role(unittest.TestCase):
         for name, text in {"status": PROVEN, **files}.items():
             (self.state / name).write_text(text)
         home = {name: str(self.place) for name in ("HOME", "ANSIBLE_HOME", "ANSIBLE_LOCAL_TEMP", "ANSIBLE_REMOTE_TEMP")}
-        done = subprocess.run(["ansible-playbook", "-i", "localhost,", "-e", "machine_settle_s=5", "play.yml"], cwd=self.place, check=False,
+        done = subprocess.run(["ansible-playbook", "-i", "localhost,", "-e", "p2pd_settle_s=5", "play.yml"], cwd=self.place, check=False,
                               env={**os.environ, **home, "PATH": f"{self.place}:{os.environ['PATH']}", "STATE": str(self.state)},
                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         self.assertEqual(done.returncode == 0, ends_well, done.stdout)
@@ -114,6 +116,16 @@ class Role(unittest.TestCase):
         said, calls = self.roll(apply=status(2, "reverting", [1]))
         self.assertEqual(calls, ["apply"])
         self.assertIn("Run 2 is NOT undone (reverting: for a reason)", said)
+
+
+class Variables(unittest.TestCase):
+    def test_each_is_specified_and_described(self):
+        role = TOP / "packaging/ansible/roles/p2pd"
+        defaults, specified = (yaml.safe_load((role / name).read_text()) for name in ("defaults/main.yml", "meta/argument_specs.yml"))
+        options = specified["argument_specs"]["main"]["options"]
+        self.assertEqual(defaults, {name: option["default"] for name, option in options.items()})
+        page = (TOP / "packaging/ansible/README.md").read_text()
+        self.assertEqual({name for name in options if f"`{name}`" not in page}, set())
 
 
 if __name__ == "__main__":

@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""slurm_test.py ROOT [CASE]...: packaging/slurm on two booted nodes with slurmd and a third with slurmctld, by munge. Needs root.
+"""slurm_test.py ROOT [CASE]...: packaging/slurm on three booted nodes with slurmd, by munge: gpu1 and gpu2 have NVIDIA GPUs on the PCI bus,
+gpu3, which also has slurmctld, has none. The health check is the wrapper of packaging/slurm/README.md. Needs root.
 
 ROOT is a tree made by tests/system/root with the packages of tests/fleet/packages; P2PD_BUILD names the build that is installed. The
 cases follow each other on the same machines. Prints "ok NAME" or "FAIL NAME: why" a scenario.
 """
 import json
 import pathlib
+import re
 import shutil
 import sys
 import time
@@ -18,7 +20,21 @@ from namespaces import arguments  # noqa: E402
 from service import ARGUMENT, Scenarios, cases_of, expect  # noqa: E402
 
 SCRIPT = "/usr/share/p2pd/slurm/p2pd-slurm"
+WRAPPER = "/etc/slurm/health-check"
+PAGE = (TOP / "packaging/slurm/README.md").read_text()
+LABELS = re.search(r"(?s)```sh\n(.*?)```", PAGE)[1]
+CHECKS = LABELS.replace("$p2pd label", "$p2pd check")
 CHECK_S = 5  # between health checks
+# lays GPUs over the PCI bus of the machine: --bind FOLDER
+GPUS = """[Unit]
+DefaultDependencies=no
+Before=sysinit.target
+ConditionHost=!gpu3
+[Service]
+Type=oneshot
+RemainAfterExit=yes
+ExecStart=/bin/mount --bind /opt/sim/pci /sys/bus/pci/devices
+"""
 CONF = f"""ClusterName=fleet
 SlurmctldHost=gpu3({address(3)})
 SlurmUser=root
@@ -29,11 +45,12 @@ ProctrackType=proctrack/pgid
 TaskPlugin=task/none
 MailProg=/bin/true
 ReturnToService=2
-HealthCheckProgram={SCRIPT}
+HealthCheckProgram={WRAPPER}
 HealthCheckInterval={CHECK_S}
 HealthCheckNodeState=ANY
 NodeName=gpu1 NodeAddr={address(1)} Port=7001 CPUs=1 Feature=rack7
 NodeName=gpu2 NodeAddr={address(2)} Port=7002 CPUs=1
+NodeName=gpu3 NodeAddr={address(3)} Port=7003 CPUs=1
 PartitionName=all Nodes=ALL Default=YES State=UP
 """
 
@@ -73,7 +90,11 @@ def drained_by_us(state, reason, features):
 
 
 def given(state, reason, features):
-    return state in ("IDLE", "ALLOCATED") and reason == "" and "p2p" in features
+    return in_use(state, reason) and "p2p" in features
+
+
+def in_use(state, reason, *_):
+    return state in ("IDLE", "ALLOCATED") and reason == ""
 
 
 # ---- the cases, in this order -----------------------------------------------------------------------------------------
@@ -82,6 +103,25 @@ def case_what_is_not_proven_is_drained(slurm):
     for name in ("gpu1", "gpu2"):
         slurm.until(name, "drained with p2pd's reason", drained_by_us)
         expect("P2P is not proven on this boot" in slurm.node(name)[1], f"{slurm.node(name)}")
+
+
+def case_a_node_without_gpus_or_p2pd_is_not_drained(slurm):
+    """With p2pd and without GPUs, with GPUs and without p2pd, without either; with both, it is. The own health check runs on all."""
+    node = slurm.control
+    slurm.until("gpu3", "in use", in_use)
+    for change in ("true", "mv /usr/bin/p2pctl /usr/bin/lost && mount --bind /opt/sim/pci /sys/bus/pci/devices"):
+        node.run(change)
+        slurm.stays("gpu3", in_use)
+        for verb in ("check", "nhc", "before-change", "on-failure"):
+            done = node.shell(f"{SCRIPT} {verb}")
+            expect(done.returncode == 0 and in_use(*slurm.node("gpu3")), f"{verb}, {change}: {done.stdout} {slurm.node('gpu3')}")
+    node.run(f"mv {SCRIPT} /usr/bin/lost-script && rm /run/own-check")
+    slurm.stays("gpu3", in_use)
+    node.run(f"mv /usr/bin/lost-script {SCRIPT} && mv /usr/bin/lost /usr/bin/p2pctl && test -e /run/own-check")
+    slurm.until("gpu3", "drained once it has both", drained_by_us)
+    node.run("umount /sys/bus/pci/devices")
+    slurm.update("gpu3", "State=RESUME")
+    slurm.stays("gpu3", in_use)
 
 
 def case_what_is_proven_is_resumed(slurm):
@@ -116,6 +156,23 @@ def case_a_proof_that_is_withdrawn(slurm):
     expect(slurm.node("gpu1")[2] == ["rack7"], f"{slurm.node('gpu1')}")
     slurm.first.run("mv /run/p2pd/withdrawn /run/p2pd/ready")
     slurm.until("gpu1", "resumed", given)
+
+
+def case_label_sets_the_feature_alone(slurm):
+    """Neither drains nor resumes: with the wrapper as it is on the page, and by Node Health Check."""
+    slurm.first.write(WRAPPER, LABELS)
+    slurm.first.run("mv /run/p2pd/ready /run/p2pd/withdrawn")
+    slurm.until("gpu1", "without the feature", lambda *now: now[2] == ["rack7"])
+    slurm.stays("gpu1", in_use)
+    done = slurm.first.shell(f"{SCRIPT} nhc")
+    expect(done.returncode == 1 and "P2P is not proven" in done.stdout and in_use(*slurm.node("gpu1")), f"{done.returncode}: {done.stdout}")
+    slurm.update("gpu1", "State=DRAIN Reason='p2pd: as before'")
+    slurm.first.run("mv /run/p2pd/withdrawn /run/p2pd/ready")
+    slurm.until("gpu1", "with the feature", lambda *now: "p2p" in now[2])
+    slurm.stays("gpu1", lambda state, reason, _: "DRAIN" in state and reason == "p2pd: as before")
+    expect(slurm.first.shell(f"{SCRIPT} nhc").returncode == 0, "it is ready, and nhc says no")
+    slurm.first.write(WRAPPER, CHECKS)
+    slurm.until("gpu1", "resumed by check", given)
 
 
 def case_what_an_operator_drained_stays_drained(slurm):
@@ -200,6 +257,18 @@ def main():
     layer = simulated(work, ["munge", "slurmd"])
     (layer / SCRIPT[1:]).parent.mkdir(parents=True)
     shutil.copy(TOP / "packaging/slurm/p2pd-slurm", layer / SCRIPT[1:])
+    for path, text in {WRAPPER: CHECKS, "/usr/sbin/nhc": "#!/bin/sh\ntouch /run/own-check\n"}.items():
+        (layer / path[1:]).parent.mkdir(parents=True, exist_ok=True)
+        (layer / path[1:]).write_text(text)
+        (layer / path[1:]).chmod(0o755)
+    for number in (1, 2):
+        device = layer / f"opt/sim/pci/0000:0{number}:00.0"
+        device.mkdir(parents=True)
+        for name, value in {"vendor": "0x10de", "device": "0x2684", "class": "0x030000"}.items():
+            (device / name).write_text(value + "\n")
+    (layer / "etc/systemd/system/gpus.service").write_text(GPUS)
+    (layer / "etc/systemd/system/sysinit.target.wants").mkdir()
+    (layer / "etc/systemd/system/sysinit.target.wants/gpus.service").symlink_to("../gpus.service")
     files = {"/etc/slurm/slurm.conf": CONF, "/etc/p2pd/p2pd.yaml": CONFIG, "/var/lib/slurm/slurmctld/made": "", "/var/lib/slurm/slurmd/made": "",
              **{f"/etc/p2pd/plans/{name}.yaml": text for name, text in PLANS.items()}}
     cases = scenarios.wanted(cases_of(globals()))
