@@ -90,11 +90,11 @@ def drained_by_us(state, reason, features):
 
 
 def given(state, reason, features):
-    return in_use(state, reason) and "p2p" in features
+    return state in ("IDLE", "ALLOCATED") and reason == "" and "p2p" in features
 
 
-def in_use(state, reason, *_):
-    return state in ("IDLE", "ALLOCATED") and reason == ""
+def free(state, reason, *_):
+    return "DRAIN" not in state and reason == ""
 
 
 # ---- the cases, in this order -----------------------------------------------------------------------------------------
@@ -108,20 +108,19 @@ def case_what_is_not_proven_is_drained(slurm):
 def case_a_node_without_gpus_or_p2pd_is_not_drained(slurm):
     """With p2pd and without GPUs, with GPUs and without p2pd, without either; with both, it is. The own health check runs on all."""
     node = slurm.control
-    slurm.until("gpu3", "in use", in_use)
     for change in ("true", "mv /usr/bin/p2pctl /usr/bin/lost && mount --bind /opt/sim/pci /sys/bus/pci/devices"):
         node.run(change)
-        slurm.stays("gpu3", in_use)
+        slurm.stays("gpu3", free)
         for verb in ("check", "nhc", "before-change", "on-failure"):
             done = node.shell(f"{SCRIPT} {verb}")
-            expect(done.returncode == 0 and in_use(*slurm.node("gpu3")), f"{verb}, {change}: {done.stdout} {slurm.node('gpu3')}")
+            expect(done.returncode == 0 and free(*slurm.node("gpu3")), f"{verb}, {change}: {done.stdout} {slurm.node('gpu3')}")
     node.run(f"mv {SCRIPT} /usr/bin/lost-script && rm /run/own-check")
-    slurm.stays("gpu3", in_use)
+    slurm.stays("gpu3", free)
     node.run(f"mv /usr/bin/lost-script {SCRIPT} && mv /usr/bin/lost /usr/bin/p2pctl && test -e /run/own-check")
     slurm.until("gpu3", "drained once it has both", drained_by_us)
     node.run("umount /sys/bus/pci/devices")
     slurm.update("gpu3", "State=RESUME")
-    slurm.stays("gpu3", in_use)
+    slurm.stays("gpu3", free)
 
 
 def case_what_is_proven_is_resumed(slurm):
@@ -129,8 +128,8 @@ def case_what_is_proven_is_resumed(slurm):
     slurm.first.apply("pair")
     slurm.first.ends("ready")
     slurm.first.until("systemctl show p2pd-prove.service -p InactiveEnterTimestampMonotonic | grep -q '=[1-9]'", "the proof of this boot is made", 60)
-    slurm.until("gpu1", "resumed, with feature p2p", given)
-    expect(slurm.node("gpu1")[2] == ["rack7", "p2p"], f"{slurm.node('gpu1')}")
+    slurm.until("gpu1", "resumed, with the features", given)
+    expect(slurm.node("gpu1")[2] == ["rack7", "p2p", "p2p-ada"], f"{slurm.node('gpu1')}")
     expect(drained_by_us(*slurm.node("gpu2")), f"{slurm.node('gpu2')}")
 
 
@@ -138,6 +137,7 @@ def case_jobs_with_the_constraint_run_on_proven_nodes(slurm):
     """The feature alone keeps them from another node: gpu2 takes jobs without the constraint."""
     slurm.second.write("/etc/slurm/none", "#!/bin/sh\n")
     slurm.second.run(f"chmod 755 /etc/slurm/none && mount --bind /etc/slurm/none {SCRIPT}")
+    slurm.second.until("! pgrep -f '[p]2pd-slurm check'", "the last check has ended")
     slurm.update("gpu2", "State=RESUME")
     slurm.until("gpu2", "idle", lambda state, *_: state == "IDLE")
     expect(slurm.control.run("srun -w gpu2 --immediate=20 hostname") == "gpu2", "no job runs on gpu2")
@@ -163,9 +163,9 @@ def case_label_sets_the_feature_alone(slurm):
     slurm.first.write(WRAPPER, LABELS)
     slurm.first.run("mv /run/p2pd/ready /run/p2pd/withdrawn")
     slurm.until("gpu1", "without the feature", lambda *now: now[2] == ["rack7"])
-    slurm.stays("gpu1", in_use)
+    slurm.stays("gpu1", free)
     done = slurm.first.shell(f"{SCRIPT} nhc")
-    expect(done.returncode == 1 and "P2P is not proven" in done.stdout and in_use(*slurm.node("gpu1")), f"{done.returncode}: {done.stdout}")
+    expect(done.returncode == 1 and "P2P is not proven" in done.stdout and free(*slurm.node("gpu1")), f"{done.returncode}: {done.stdout}")
     slurm.update("gpu1", "State=DRAIN Reason='p2pd: as before'")
     slurm.first.run("mv /run/p2pd/withdrawn /run/p2pd/ready")
     slurm.until("gpu1", "with the feature", lambda *now: "p2p" in now[2])
