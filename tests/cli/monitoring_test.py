@@ -21,6 +21,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 MONITORING = ROOT / "packaging/monitoring"
 RULES = [rule for group in yaml.safe_load((MONITORING / "p2pd.rules.yaml").read_text())["groups"] for rule in group["rules"]]
 TESTS = yaml.safe_load((MONITORING / "p2pd.rules_test.yaml").read_text())["tests"]
+RUNBOOKS = dict(re.findall(r"(?ms)^## (P2pd\w+)\n(.*?)(?=^## |\Z)", (MONITORING / "README.md").read_text()))
 DASHBOARD = json.loads((MONITORING / "p2pd.dashboard.json").read_text())
 OF_A_TARGET = {"instance", "job"}  # labels that Prometheus adds to all that it scrapes
 
@@ -75,14 +76,33 @@ class Alerts(Monitoring):
         seen = {(one["alertname"], bool(one.get("exp_alerts"))) for test in TESTS for one in test["alert_rule_test"]}
         self.assertEqual(seen, {(rule["alert"], fires) for rule in RULES for fires in (True, False)})
 
-    def test_each_alert_names_a_command(self):
+    def test_each_alert_names_commands_that_exist(self):
         for rule in RULES:
             with self.subTest(rule["alert"]):
-                self.assertEqual(set(rule["annotations"]), {"summary", "description"})
-                verbs = re.findall(r'"p2pctl ([a-z-]+)', rule["annotations"]["description"])
-                self.assertTrue(verbs)
-                for verb in verbs:
-                    self.assertEqual(subprocess.run([P2PCTL, verb, "--help"], capture_output=True, timeout=60).returncode, 0, verb)
+                self.assertEqual(set(rule["annotations"]), {"summary", "description", "runbook"})
+                for text in (rule["annotations"]["description"], RUNBOOKS[rule["alert"]]):
+                    verbs = re.findall(r'["`](?:sudo )?p2pctl ([a-z-]+)', text)
+                    self.assertTrue(verbs)
+                    for verb in verbs:
+                        self.assertEqual(subprocess.run([P2PCTL, verb, "--help"], capture_output=True, timeout=60).returncode, 0, verb)
+
+    def test_each_alert_has_a_runbook_that_the_package_installs(self):
+        self.assertEqual(list(RUNBOOKS), [rule["alert"] for rule in RULES])
+        self.assertIn("install -D -m 644 packaging/monitoring/README.md packaging/monitoring/p2pd.* -t $(files)/usr/share/p2pd/monitoring\n",
+                      (ROOT / "packaging/debian/rules").read_text())
+        for rule in RULES:
+            self.assertEqual(rule["annotations"]["runbook"], f"/usr/share/p2pd/monitoring/README.md, section {rule['alert']}")
+            for part in ("Means:", "Then:", "Ends:"):
+                self.assertIn(f"\n- {part} ", RUNBOOKS[rule["alert"]])
+
+    def test_a_stale_file_is_the_one_that_the_service_writes(self):
+        expr = next(rule["expr"] for rule in RULES if rule["alert"] == "P2pdMetricsStale")
+        written = re.findall(r"--output (\S+)", (ROOT / "units/p2pd-metrics.service").read_text())
+        pattern, = re.findall(r'file=~"([^"]*)"', expr)
+        for file in written:
+            self.assertRegex(file, rf"\A(?:{pattern})\Z")
+        every, = re.findall(r"OnUnitActiveSec=(\d+)min", (ROOT / "units/p2pd-metrics.timer").read_text())
+        self.assertGreater(int(re.search(r"> (\d+)", expr)[1]), 3 * 60 * int(every))
 
 
 class Printed(Monitoring):
