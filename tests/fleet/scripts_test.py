@@ -30,7 +30,7 @@ esac
 
 class Scripts(unittest.TestCase):
     def test_shellcheck(self):
-        for script in (SCRIPT, TOP / "packaging/slurm/p2pd-slurm"):
+        for script in (SCRIPT, SCRIPT.with_name("p2pd-node"), TOP / "packaging/slurm/p2pd-slurm"):
             done = subprocess.run(["shellcheck", script], stdout=subprocess.PIPE, text=True, check=False)
             self.assertEqual((done.returncode, done.stdout), (0, ""))
 
