@@ -3,13 +3,18 @@
 """images_test.py ROOT DEB [CASE]...: a machine that cloud-init makes ready by packaging/images/user-data.yaml, and the script for MAAS.
 Needs root.
 
-ROOT is a tree made by tests/system/root with the packages of tests/fleet/packages, DEB a folder with p2pd's package, which a web server
-serves. The user data get the package's address and hash, and the plan. Prints "ok NAME" or "FAIL NAME: why" a scenario.
+ROOT is a tree made by tests/system/root with the packages of tests/fleet/packages, DEB a folder with p2pd's package. A web server serves
+a signed apt repository with it. The user data get its address and key, and the plan. Prints "ok NAME" or "FAIL NAME: why" a scenario.
 """
+import base64
+import email.utils
 import hashlib
 import json
 import pathlib
+import shutil
+import subprocess
 import sys
+import tempfile
 
 import yaml
 
@@ -23,17 +28,45 @@ MAAS = TOP / "packaging/images/maas-p2pd-doctor"
 DOCTOR = "RESULT_PATH=/run/result.yaml sh /root/maas-p2pd-doctor"
 
 
-def filled_in(address, deb):
-    """user-data.yaml with its three places filled in."""
+def filled_in(address, key):
+    """user-data.yaml with its three places filled in. The machine keeps its archive, which cloud-init would replace by Debian's."""
     text = (TOP / "packaging/images/user-data.yaml").read_text()
-    for old, new in (("https://mirror.example/p2pd_0.2.0_amd64.deb", f"{address}/{deb.name}"),
-                     (" SHA256]", f" {hashlib.sha256(deb.read_bytes()).hexdigest()}]"), ("plan: geforce-p2p", "plan: pair")):
+    for old, new in (("https://mirror.example", address), (" KEY\n", f" {base64.b64encode(key).decode()}\n"), ("plan: geforce-p2p", "plan: pair"),
+                     ("\napt:\n", "\napt:\n  preserve_sources_list: true\n")):
         expect(text.count(old) == 1, f"the user data does not have one {old}")
         text = text.replace(old, new)
     return text
 
 
+def signed_repository(folder, deb):
+    """Makes an apt repository with the package in a folder; returns its key."""
+    packages = folder / "dists/stable/main/binary-amd64/Packages"
+    packages.parent.mkdir(parents=True)
+    shutil.copy(deb, folder)
+
+    def run(*argv):
+        return subprocess.run(argv, cwd=folder, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout
+    packages.write_bytes(run("dpkg-scanpackages", "."))
+    digest = hashlib.sha256(packages.read_bytes()).hexdigest()
+    (folder / "Release").write_text(f"Suite: stable\nComponents: main\nArchitectures: amd64\nDate: {email.utils.formatdate(usegmt=True)}\n"
+                                    f"SHA256:\n {digest} {packages.stat().st_size} main/binary-amd64/Packages\n")
+    with tempfile.TemporaryDirectory() as home:
+        gpg = ["gpg", "--homedir", home, "--batch", "--passphrase", ""]
+        run(*gpg, "--quick-generate-key", "repository@p2pd.invalid", "ed25519", "sign", "never")
+        run(*gpg, "--output", "dists/stable/InRelease", "--clear-sign", "Release")
+        key = run(*gpg, "--export")
+        run("gpgconf", "--homedir", home, "--kill", "all")
+    return key
+
+
 # ---- the cases, in this order -----------------------------------------------------------------------------------------
+
+def case_cloud_init_takes_the_user_data(machine):
+    said = machine.run(f"cloud-init schema --config-file {SEED}/user-data")
+    expect(said.startswith("Valid cloud-config"), said)
+    bad = machine.shell(f"sed 's/^packages: .*/packages: p2pd/' {SEED}/user-data >/run/bad && cloud-init schema --config-file /run/bad")
+    expect(bad.returncode != 0, f"a word where a list is wanted: {bad.stdout}")
+
 
 def case_cloud_init_makes_it_ready(machine):
     status = machine.ends("ready")
@@ -88,8 +121,8 @@ def case_maas_can_read_the_header(_):
 
 def main():
     root, work, place, deb, scenarios = begin()
-    address = serve(deb.parent)
-    files = {f"{SEED}/user-data": filled_in(address, deb), f"{SEED}/meta-data": "instance-id: gpu1\nlocal-hostname: gpu1\n",
+    key = signed_repository(work / "repository", deb)
+    files = {f"{SEED}/user-data": filled_in(serve(work / "repository"), key), f"{SEED}/meta-data": "instance-id: gpu1\nlocal-hostname: gpu1\n",
              **{f"/etc/p2pd/plans/{name}.yaml": text for name, text in PLANS.items()}}
     cases = scenarios.wanted(cases_of(globals()))
     with fleet(work, [simulated(work, []), root], 1, key_pair(place), lambda number: files) as (machine,):

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""shellcheck of the scripts for Slurm and Kubernetes; that for Kubernetes on a kubectl that holds one node in files. Needs no root."""
+"""shellcheck of the scripts for Slurm and Kubernetes; that for Kubernetes on a kubectl that holds one node in files; what mkosi reads of the
+configurations of images. Needs no root."""
 import os
 import pathlib
 import subprocess
@@ -33,6 +34,16 @@ class Scripts(unittest.TestCase):
         for script in (SCRIPT, SCRIPT.with_name("p2pd-node"), TOP / "packaging/slurm/p2pd-slurm"):
             done = subprocess.run(["shellcheck", script], stdout=subprocess.PIPE, text=True, check=False)
             self.assertEqual((done.returncode, done.stdout), (0, ""))
+
+
+class Mkosi(unittest.TestCase):
+    def test_configurations(self):
+        for file, says in (("mkosi.default", ("debian", "bookworm", "linux-headers-amd64", "gcc-12")),
+                           ("mkosi.ubuntu", ("ubuntu", "jammy", "linux-headers-generic", "gcc-11"))):
+            done = subprocess.run(["mkosi", "--default", file, "summary"], capture_output=True, text=True, check=False, cwd=TOP / "packaging/images/mkosi")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            said = done.stdout + done.stderr
+            self.assertLessEqual({*says, str(TOP / "packaging/images/mkosi/mkosi.finalize")}, set(said.split()))
 
 
 class Kubernetes(unittest.TestCase):
