@@ -55,7 +55,11 @@ class Rules(unittest.TestCase):
 
     def test_version(self):
         version = re.search(r"project\(p2pd VERSION ([\d.]+)", (ROOT / "CMakeLists.txt").read_text())[1]
-        self.assertTrue((PACKAGING / "debian/changelog").read_text().startswith(f"p2pd ({version})"))
+        changelog = (PACKAGING / "debian/changelog").read_text()
+        self.assertTrue(changelog.startswith(f"p2pd ({version})"))
+        self.assertEqual(yaml.safe_load((PACKAGING / "ansible/galaxy.yml").read_text())["version"], version)
+        for entry in re.findall(r"(?m)^p2pd \(.*", (PACKAGING / "debian/NEWS").read_text()):
+            self.assertIn(f"\n{entry}\n", f"\n{changelog}")
 
 
 class Package(unittest.TestCase):
