@@ -6,11 +6,11 @@
 #include <unistd.h>
 #include <CLI/CLI.hpp>
 
-#include <memory>
 #include <sstream>
 
 #include "base/log.hpp"
 #include "base/parameters.hpp"
+#include "base/wrap.hpp"
 #include "ctl/verb.hpp"
 #include "machine/hardware/p2p_use.hpp"
 #include "screen/print.hpp"
@@ -253,25 +253,6 @@ Exit codes:
   4  the operator must act first
   5  proven for less than the plan wants)";
 
-/// Wraps help to 80 columns, descriptions under themselves.
-class Narrow : public CLI::Formatter {
- public:
-  std::string make_help(const CLI::App* app, std::string name, CLI::AppFormatMode mode) const override {
-    std::istringstream lines(CLI::Formatter::make_help(app, std::move(name), mode));
-    std::string out;
-    for (std::string line; std::getline(lines, line);) {
-      const std::size_t name_at = line.find_first_not_of(' '), gap = line.find("  ", name_at);
-      const std::size_t text_at = gap == line.npos ? line.npos : line.find_first_not_of(' ', gap);
-      const std::size_t at = line.size() <= 80      ? line.npos
-                             : text_at == line.npos ? std::min(name_at, line.size())
-                                                    : text_at;
-      out += at == line.npos ? line : line.substr(0, at) + wrap(line.substr(at), at, 80);
-      out += '\n';
-    }
-    return out;
-  }
-};
-
 /// Error if the first word is no verb.
 Result<void> check_verb(const std::string& word) {
   std::vector<std::string_view> names;
@@ -331,7 +312,6 @@ int main(int argc, char** argv, const Registry& registry) {
   app.add_option("-H,--host", context.options.host, "of that machine, over ssh; with the verbs that take it")
       ->option_text("[USER@]HOST");
   app.footer(kFooter);
-  app.formatter(std::make_shared<Narrow>());
   app.get_formatter()->label("SUBCOMMAND", "VERB");
   app.require_subcommand(0, 1);  // "plan verify" is a plan, not the verb
   const Verb* chosen = nullptr;
@@ -353,7 +333,7 @@ int main(int argc, char** argv, const Registry& registry) {
   } catch (const CLI::Success& asked) {  // --help, --version
     std::ostringstream text;
     const int code = app.exit(asked, text);
-    std::fputs(text.str().c_str(), stdout);
+    std::fputs(narrow_help(text.str()).c_str(), stdout);
     return written(code);
   } catch (const CLI::ParseError& error) {
     const std::vector<CLI::App*> verb = app.get_subcommands();
@@ -363,7 +343,7 @@ int main(int argc, char** argv, const Registry& registry) {
                                              verb.empty() ? "" : verb.front()->get_name() + " ")});
   }
   if (chosen == nullptr) {
-    std::fputs(app.help().c_str(), stdout);
+    std::fputs(narrow_help(app.help()).c_str(), stdout);
     return written(kDone);
   }
   log::start("p2pctl", log::Level::warning);

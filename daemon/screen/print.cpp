@@ -10,6 +10,7 @@
 
 #include "base/command.hpp"
 #include "base/terminal.hpp"
+#include "base/wrap.hpp"
 
 namespace p2pd::ctl {
 namespace {
@@ -80,25 +81,9 @@ std::string cut(const std::string& text, std::size_t width) {
   return out;
 }
 
-}  // namespace
-
-std::string wrap(const std::string& text, std::size_t indent, std::size_t width) {
-  std::istringstream words(text);
-  std::string out;
-  std::string word;
-  std::size_t at = 0;
-  while (words >> word) {
-    if (at > 0 && indent + at + 1 + columns(word) > width) {
-      out += "\n" + std::string(indent, ' ');
-      at = 0;
-    }
-    out += (at > 0 ? " " : "") + word;
-    at += columns(word) + (at > 0 ? 1 : 0);
-  }
-  return out;
+std::string wrapped(const std::string& text, std::size_t indent, std::size_t width) {
+  return wrap(text, indent, width, columns);
 }
-
-namespace {
 
 constexpr std::size_t kRoomy = 100;     ///< columns of a terminal on which texts are whole; a pipe has more
 constexpr std::size_t kNarrowest = 30;  ///< columns of the last column, however narrow the terminal is
@@ -123,7 +108,7 @@ std::string laid_out(const std::vector<std::string>& row, const std::vector<std:
   std::string line = " ";
   for (std::size_t i = 0; i + 1 < row.size(); ++i) line += row[i] + std::string(widths[i] - columns(row[i]) + 2, ' ');
   const std::size_t indent = indent_of(row, widths);
-  return line + (row.empty() ? "" : wrap(row.back(), indent, std::max(terminal_width(), indent + kNarrowest)));
+  return line + (row.empty() ? "" : wrapped(row.back(), indent, std::max(terminal_width(), indent + kNarrowest)));
 }
 
 constexpr std::size_t kLongest = 52;  ///< for a word: a kernel argument lists ports
@@ -191,7 +176,7 @@ std::string shortened(const std::string& text, std::size_t limit) {
   return terminal_width() < kRoomy ? cut_to(text, limit) : text;
 }
 
-void print_line(const std::string& text) { fmt::print("{}\n", harmless(wrap(text, 0, terminal_width()))); }
+void print_line(const std::string& text) { fmt::print("{}\n", harmless(wrapped(text, 0, terminal_width()))); }
 
 void print_table(const Rows& rows) {
   const std::vector<std::size_t> widths = widths_of(rows);
@@ -223,7 +208,7 @@ void fit(const std::vector<Rows*>& tables, std::size_t lines) {
     const std::size_t wanted = --longest.lines;
     for (std::size_t limit = wanted * longest.room; limit > kNarrowest / 2; --limit) {
       *longest.text = cut_to(longest.whole, limit);
-      if (static_cast<std::size_t>(std::ranges::count(wrap(*longest.text, 0, longest.room), '\n')) < wanted) break;
+      if (static_cast<std::size_t>(std::ranges::count(wrapped(*longest.text, 0, longest.room), '\n')) < wanted) break;
     }
   }
 }

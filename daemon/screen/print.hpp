@@ -31,9 +31,6 @@ std::size_t text_width();
 /// parts in parentheses, then cut, where a clause ends if possible. Cuts long words.
 std::string shortened(const std::string& text, std::size_t limit);
 
-/// `text` wrapped at words to `width` columns; it begins at column `indent`, and so do its further lines.
-std::string wrap(const std::string& text, std::size_t indent, std::size_t width);
-
 /// Prints a line, wrapped to the terminal's width.
 void print_line(const std::string& text);
 

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+namespace p2pd {
+
+/// Columns of a word; of plain ASCII as many as it has bytes.
+using ColumnsOf = std::size_t (*)(std::string_view word);
+inline std::size_t bytes_of(std::string_view word) { return word.size(); }
+
+/// `text` wrapped at words to `width` columns; it begins at column `indent`, and so do its further lines.
+std::string wrap(const std::string& text, std::size_t indent, std::size_t width, ColumnsOf columns = bytes_of);
+
+/// The help of a command line wrapped to 80 columns, descriptions under themselves.
+std::string narrow_help(const std::string& help);
+
+}  // namespace p2pd
