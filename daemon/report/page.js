@@ -205,7 +205,8 @@ function soak() {
         `${(end > 0 ? point[0] / end * width : 0).toFixed(1)},${(height * (1 - Math.max(point[column], 0) / most)).toFixed(1)}`);
     return figure("figure.graph", words, image(`${width} ${height}`, words, svg("polyline", {class: style, points: dots.join(" ")})));
   };
-  return [el("p", wrong === 0 ? mark("good", "✓", "right") : mark("bad", "✗", "wrong"),
+  const bad = ended === "hung" ? "no answer" : wrong > 0 || ended === "wrong" ? "wrong" : "";
+  return [el("p", bad ? mark("bad", "✗", bad) : mark("good", "✓", "right"),
              ` ${minutes.toFixed(1)} minutes, ended: ${ended}; ${(bytes / 2 ** 40).toFixed(2)} TiB checked, ${wrong} wrong`),
           graph(1, "Slowest copy", "GB/s", "rate"), graph(2, "Hottest GPU", "°C", "heat")];
 }

@@ -2,6 +2,7 @@
 // p2p-bench: proves bytes, then speed, on every pair of GPUs. This process starts the measuring process with a
 // deadline, because a GPU that hangs also blocks every process that waits for it.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 #include <CLI/CLI.hpp>
 
@@ -12,6 +13,7 @@
 
 #include "base/command.hpp"
 #include "base/terminal.hpp"
+#include "base/wrap.hpp"
 #include "machine/hardware/nccl.hpp"
 #include "probes/bench/collectives/collectives.hpp"
 #include "probes/bench/collectives/nccl.hpp"
@@ -32,6 +34,7 @@ enum Exit : int {
   kNotProven = 3,      ///< P2P does not work, or not well enough
   kNothing = 4,        ///< nothing to prove here: no driver, one GPU, MIG
   kLimited = 5,        ///< fit for fewer uses than requested
+  kPart = 6,           ///< right, but only requested tests ran
   kInterrupted = 130,  ///< a soak was interrupted, with nothing wrong until then
 };
 
@@ -41,6 +44,7 @@ struct Options : Apart {
   bool phases = false;
   bool collectives = false;
   bool driver_peers = false;
+  bool list = false;
   std::string nccl;  ///< path of libnccl; empty: it is looked for
   std::string save;
   std::string against;
@@ -130,8 +134,8 @@ Result<Report> run(const Options& options, const Root& root) {
   if (soaks) listener.soak().print_to(options.json ? stderr : stdout, follow);
   Apart apart = options;
   const auto wants = [&](P2pUse use) { return std::ranges::find(report.wanted, use) != report.wanted.end(); };
-  apart.asked.managed = wants(P2pUse::managed_memory);
-  apart.asked.compressible = wants(P2pUse::compressible_memory);
+  apart.asked.managed |= wants(P2pUse::managed_memory);
+  apart.asked.compressible |= wants(P2pUse::compressible_memory);
   Result<Measurement> found = measure_apart(apart, runner, listener);
   if (!found && found.error().code == ErrorCode::timeout) {
     const std::vector<std::string> faults = log.faults(0, gpus_of(host, listener.surroundings()));
@@ -143,7 +147,7 @@ Result<Report> run(const Options& options, const Root& root) {
   Surroundings around = listener.surroundings();
   report.paths = std::move(around.paths);
   report.machine = std::move(around.machine);
-  const bool collectives = options.collectives || (options.asked.full && !soaks);
+  const bool collectives = options.collectives || (options.asked.full && !soaks && options.asked.tests.empty());
   if (collectives && !interrupted(report.measurement) && report.measurement.gpus.size() > 1)
     report.measurement.collectives = TRY(collectives_of(options, host, runner, report));
   report.kernel_log = log.faults(report.measurement.expendable_process, gpus_of(host, around));
@@ -223,68 +227,107 @@ int main_of(const Options& options, const Root& root) {
   if (interrupted(report->measurement) && report->kernel_log.empty()) return kInterrupted;
   if (report->judgement.proven) return kProven;
   if (report->judgement.limited) return kLimited;
+  if (!report->judgement.fails()) return kPart;
   return report->measurement.not_run.contains(kEverything) ? kNothing : kNotProven;
+}
+
+constexpr const char* kFooter = R"(Examples:
+  p2p-bench --save before.json              before P2P works
+  p2p-bench --full --against before.json    then: the proof, and the gain
+  p2p-bench -t store-timed -i 10            one rate, ten times
+  p2p-bench --soak 480                      under load for a night
+
+Exit codes:
+  0    proven
+  1    error: the tests could not run
+  3    not proven
+  4    nothing to prove here: no driver, one GPU, MIG
+  5    fit for less than what was asked for
+  6    right, but only the tests of -t ran: no proof
+  130  a soak was interrupted, with nothing wrong until then)";
+
+std::string unknown_test(const std::string& name) {
+  std::vector<std::string_view> names;
+  for (const NamedTest& test : kNamedTests) names.push_back(test.name);
+  return test_named(name) != nullptr ? "" : fmt::format("\"{}\" is no test; known: {}", name, fmt::join(names, ", "));
+}
+
+/// Adds to the request what it implies.
+void complete(Options& options) {
+  Asked& asked = options.asked;
+  if (asked.soak_minutes > 0) asked.full = true;
+  if (asked.tests.empty()) return;
+  if (asked.sweep) asked.tests.push_back("sweep");
+  if (options.collectives) asked.tests.push_back(kCollectives);
+  if (asked.wants("chase")) asked.tests.push_back("load");  // it follows pointers, which must be right
+  std::ranges::sort(asked.tests);
+  asked.tests.erase(std::ranges::unique(asked.tests).begin(), asked.tests.end());
+  for (const std::string& name : asked.tests)
+    if (bool Asked::*const needed = test_named(name)->needs) asked.*needed = true;
+  asked.full = asked.full || asked.managed || asked.compressible;
+  options.collectives = asked.wants(kCollectives);
 }
 
 int start(int argc, char** argv) {
   Options options;
-  std::string uses = known_uses();
-  CLI::App app(
-      "p2p-bench: proves that every pair of GPUs moves correct bytes, and then measures\n"
-      "how fast.\n"
-      "Exit: 0 proven; 1 could not find out; 3 not proven; 4 nothing to prove here (no\n"
-      "driver, one GPU, MIG); 5 fit for less than what was asked for; 130 a soak was\n"
-      "interrupted with nothing wrong until then.",
-      "p2p-bench");
-  app.footer(
-      "Examples:\n"
-      "  sudo p2p-bench               bytes and speed of every pair\n"
-      "  sudo p2p-bench --full        also NCCL, atomics and wanted kinds of memory\n"
-      "  sudo p2p-bench --soak 60 --save soak.json   for an hour");
-  app.add_flag("--quick", options.asked.quick, "bytes and one rate: for every boot");
+  CLI::App app("p2p-bench: proves that every pair of GPUs moves correct bytes, then measures how fast.", "p2p-bench");
+  app.footer(kFooter);
+  CLI::Option* quick = app.add_flag("--quick", options.asked.quick, "bytes and one rate: for every boot");
   app.add_flag("--full", options.asked.full,
-               "IPC, an all-reduce in CUDA graphs, atomics, wanted\nkinds of memory and NCCL too, and all repetitions\n"
+               "IPC, an all-reduce in CUDA graphs, atomics, wanted kinds of memory and NCCL too, and all repetitions "
                "of the handshakes");
-  app.add_option(
-         "--soak", options.asked.soak_minutes,
-         "repeat copies, stores, loads and the all-reduce of\n--full over all pairs, a line a minute, until the\n"
-         "first wrong byte; SIGINT ends it with its results")
-      ->option_text("MINUTES")
-      ->check(CLI::Range(0.01, 10'080.0));
-  app.add_flag("--sweep", options.asked.sweep, "an address tag in every 2 MiB page of free GPU\nmemory");
+  CLI::Option* soak =
+      app.add_option("--soak", options.asked.soak_minutes,
+                     "repeat copies, stores, loads and the all-reduce of --full over all pairs, a line a minute, until "
+                     "the first wrong byte; SIGINT ends it with its results")
+          ->option_text("MINUTES")
+          ->check(CLI::Range(0.01, 10'080.0));
+  app.add_flag("--sweep", options.asked.sweep, "an address tag in every 2 MiB page of free GPU memory");
   app.add_flag("--collectives", options.collectives,
-               "NCCL all-reduce and all-to-all too, with P2P and\nwithout; --full does that where P2P is fit for it");
+               "NCCL all-reduce and all-to-all too, with P2P and without; --full does that where P2P is fit for it");
+  app.add_option("-t,--test", options.asked.tests, "only these tests, by names of --list: never a proof")
+      ->option_text("TEST,...")
+      ->delimiter(',')
+      ->check(unknown_test)
+      ->excludes(quick)
+      ->excludes(soak);
+  app.add_flag("-l,--list", options.list, "list the tests");
+  app.add_option("-b,--buffer-size", options.asked.buffer_mib, "largest transfer, 4 to 4096 (default: 512)")
+      ->option_text("MIB")
+      ->check(CLI::Range(4, 4096));
+  app.add_option("-i,--iterations", options.asked.iterations, "repetitions of each timed figure, 1 to 100 (default: 3)")
+      ->option_text("N")
+      ->check(CLI::Range(1, 100));
+  app.add_option("--for", options.wanted,
+                 fmt::format("uses that must work: {} (default: nccl,custom-all-reduce)", known_uses()))
+      ->option_text("USE,...")
+      ->delimiter(',');
+  app.add_option("--thresholds", options.thresholds, "object of thresholds to replace, as in a plan")
+      ->option_text("JSON");
+  app.add_option("--exclude", options.asked.without, "GPUs that take no part, by PCI address")
+      ->option_text("ADDRESS,...")
+      ->delimiter(',');
+  app.add_flag("--all-pairs", options.asked.all_pairs,
+               "expect P2P between all GPUs, not only between those of one generation");
+  app.add_option("--deadline", options.deadline_s, "time without an answer until the GPUs count as hung (default: 120)")
+      ->option_text("SECONDS")
+      ->check(CLI::Range(1, 86'400));
   app.add_option("--nccl", options.nccl, "the libnccl to use; otherwise it is looked for")
-      ->option_text("FILE")
+      ->option_text("PATH")
       ->take_last();
   app.add_option(
          "--beside", options.beside,
-         "NVIDIA's benchmarks to run too, by name or path:\np2pBandwidthLatencyTest, nvbandwidth,\nall_reduce_perf")
+         "NVIDIA's benchmarks to run too, by name or path: p2pBandwidthLatencyTest, nvbandwidth, all_reduce_perf")
       ->option_text("PROGRAM,...")
       ->delimiter(',');
-  app.add_flag("--driver-peers", options.driver_peers,
-               "print as JSON what the driver says of each pair;\nmeasure nothing");
   app.add_flag("--json", options.json, "print JSON, schema p2pd.bench/1");
   app.add_flag("--bug-report", options.bug_report, "print forty plain lines to paste");
   app.add_flag("--phases", options.phases, "print what took how long");
   app.add_option("--save", options.save, "write the report as JSON, for --against")->option_text("FILE");
   app.add_option("--against", options.against, "print the gain over a saved report")->option_text("FILE");
-  app.add_option("--for", options.wanted,
-                 fmt::format("uses that must work (default:\nnccl,custom-all-reduce), of\n{}",
-                             uses.replace(uses.find(" atomics"), 1, "\n")))
-      ->option_text("USE,...")
-      ->delimiter(',');
-  app.add_option("--thresholds", options.thresholds, "thresholds to replace, as in a plan")->option_text("JSON");
-  app.add_option("--deadline", options.deadline_s,
-                 "time without an answer until the GPUs count as\nhanging (default: 120)")
-      ->option_text("SECONDS")
-      ->check(CLI::Range(1, 86'400));
-  app.add_option("--exclude", options.asked.without, "PCI addresses of GPUs that take no part")
-      ->option_text("ADDRESS,...")
-      ->delimiter(',');
-  app.add_flag("--all-pairs", options.asked.all_pairs,
-               "expect P2P between all GPUs, not only between\nthose of one generation");
-  app.add_option("--root", options.root, "read sysfs and /proc of this tree: a machine\nrecord")->option_text("TREE");
+  app.add_flag("--driver-peers", options.driver_peers,
+               "print as JSON what the driver says of each pair; measure nothing");
+  app.add_option("--root", options.root, "read sysfs and /proc of this tree: a machine record")->option_text("TREE");
   app.add_option("--fault", options.asked.fault)
       ->group("")
       ->check(CLI::IsMember(std::vector<std::string>(std::begin(kFaults), std::end(kFaults))));
@@ -299,10 +342,17 @@ int start(int argc, char** argv) {
   });
   try {
     app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    fmt::print("{}", narrow_help(app.help()));
+    return kProven;
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? kProven : kError;
   }
-  if (options.asked.soak_minutes > 0) options.asked.full = true;
+  complete(options);
+  if (options.list) {
+    for (const NamedTest& test : kNamedTests) fmt::print("{:<18}{}\n", test.name, test.text);
+    return kProven;
+  }
   if (options.driver_peers) {
     const nlohmann::json peers = driver_peers();
     fmt::print("{}\n", peers.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));

@@ -166,6 +166,10 @@ Result<Measurement> measure_once(const Apart& apart, bool alone, CommandRunner& 
     if (set) command.argv.emplace_back(flag);
   if (apart.asked.soak_minutes > 0)
     command.argv.insert(command.argv.end(), {"--soak", fmt::format("{}", apart.asked.soak_minutes)});
+  if (!apart.asked.tests.empty())
+    command.argv.insert(command.argv.end(), {"--test", fmt::format("{}", fmt::join(apart.asked.tests, ","))});
+  command.argv.insert(command.argv.end(), {"--iterations", std::to_string(apart.asked.iterations), "--buffer-size",
+                                           std::to_string(apart.asked.buffer_mib)});
   if (!apart.asked.without.empty())
     command.argv.insert(command.argv.end(), {"--exclude", fmt::format("{}", fmt::join(apart.asked.without, ","))});
   if (!apart.asked.fault.empty()) command.argv.insert(command.argv.end(), {"--fault", apart.asked.fault});
@@ -187,7 +191,8 @@ Result<Measurement> soak_apart(const Apart& apart, CommandRunner& runner, Listen
   Result<Measurement> found = measure_once(apart, false, runner, listener);
   if (found) {
     const bool right = found->wrong.empty();
-    return listener.soak().complete(std::move(*found), right ? "complete" : "wrong");
+    const bool hung = std::ranges::find(found->wrong, WrongKind::hung, &Wrong::kind) != found->wrong.end();
+    return listener.soak().complete(std::move(*found), right ? "complete" : hung ? "hung" : "wrong");
   }
   const Error& why = found.error();
   if (why.code == ErrorCode::timeout)

@@ -6,18 +6,20 @@ import pathlib
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 import unittest
 
 import jsonschema
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests/sim"))
 BUILD = pathlib.Path(os.environ.get("P2PD_BUILD", ROOT / "build/dev")).resolve()
 BENCH = BUILD / "bin/p2p-bench"
 SIMULATED_NCCL = BUILD / "sim/libnccl.so.2"
 SCHEMA = json.loads((ROOT / "config/schema/bench.schema.json").read_text())
 SAMPLED = os.environ.get("P2PD_SWEEP_EVERY", "1") != "1"  # one of several modes and widths
-PROVEN, ERROR, NOT_PROVEN, NOTHING, LIMITED = 0, 1, 3, 4, 5
+PROVEN, ERROR, NOT_PROVEN, NOTHING, LIMITED, PART = 0, 1, 3, 4, 5, 6
 
 # records with the slots of the GPUs: their paths are then known, and speed is judged
 TWO = "rtx4090-x2-am5"

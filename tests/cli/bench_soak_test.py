@@ -112,8 +112,14 @@ class Soak(Case):
         report = self.report(description, "--soak", "5", "--deadline", "3", code=NOT_PROVEN)
         self.assertLess(time.monotonic() - begin, 60)
         self.assertEqual(report["soak"]["ended"], "hung")
-        self.assertRegex(self.fails(report)[0], r"^GPU \d -> GPU \d: hung at [\w-]+ .* did not answer within 3 s; under way: soak")
+        self.assertRegex(self.fails(report)[0], r"^GPU \d -> GPU \d did not answer in [\w-]+: .* within 3 s; under way: soak")
         self.assertEqual(self.left_behind(), [])
+
+    def test_a_hang_of_the_second_process(self):
+        """It is no wrong word."""
+        report = self.report(machine(2, faults=[fault("hang", engine="load", graph=True)]), "--soak", "5", code=LIMITED)
+        self.assertEqual((report["soak"]["ended"], report["soak"]["samples"][-1]["wrong"]), ("hung", 0))
+        self.assertRegex(self.fails(report)[0], r"^GPU 0 -> GPU 1 did not answer in graph-all-reduce: .*after \d+\.\d s of soak$")
 
     def test_interrupted(self):
         process = self.start(self.on_a_bus(2), "--json", "--soak", "5")

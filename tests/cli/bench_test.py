@@ -8,7 +8,9 @@ import struct
 import subprocess
 import unittest
 
-from bench_case import BENCH, BUILD, EIGHT, ERROR, LINK, NOT_PROVEN, NOTHING, PROVEN, SIMULATED_NCCL, TWO, Case, gpu_addresses, machine
+from bench_case import (BENCH, BUILD, EIGHT, ERROR, LINK, NOT_PROVEN, NOTHING, PART, PROVEN, SAMPLED, SIMULATED_NCCL, TWO, Case, fault,
+                        gpu_addresses, machine)
+from terminal import on_terminal
 
 
 class DriverPeers(Case):
@@ -111,6 +113,120 @@ class Clean(Case):
         self.assertRegex("\n".join(gain), r"GPU 0 -> GPU 1: copy 12\.\d.* -> 25\.\d.*x2\.0")
         before.write_text("{")
         self.assertTrue(self.report(machine(2), "--against", before)["gain"][-1])
+
+
+class Screen(Case):
+    """What a person sees on a terminal of 80 columns."""
+
+    def test_tables_of_eight(self):
+        done = self.bench(machine(8, gpu_addresses(EIGHT)), root=BUILD / "machines" / EIGHT, code=PROVEN, timeout=300)
+        rows = [line for line in done.stdout.splitlines() if line.startswith(("D\\D", "  ", "GPU "))]
+        self.assertGreater(len(rows), 9 * 9)
+        self.assertEqual([row for row in rows if len(row) > 80], [])
+
+    def test_the_verdict_comes_last(self):
+        code, text = on_terminal([BENCH, "--quick"], env=self.variables(machine(2)), stderr=subprocess.DEVNULL)
+        self.assertEqual(code, PROVEN, text)
+        self.assertRegex(text.splitlines()[-1], "proven: 2 ordered pairs")
+
+    def test_help(self):
+        text = self.bench(machine(2), "--help", code=PROVEN).stdout
+        self.assertEqual([line for line in text.splitlines() if len(line) > 80], [])
+        for words in ("--soak MINUTES", "--save FILE", "--root TREE", "--deadline SECONDS", "-t,--test TEST,...", "--exclude ADDRESS,...",
+                      "Examples:\n  p2p-bench ", "  130  a soak was interrupted"):
+            self.assertIn(words, text)
+        self.assertNotRegex(text, r"TEXT|FLOAT|INT\b|Excludes")
+        by_p2pctl = subprocess.run([BUILD / "bin/p2pctl", "bench", "--help"], capture_output=True, text=True, timeout=60)
+        self.assertEqual((by_p2pctl.returncode, by_p2pctl.stdout), (PROVEN, text))
+
+
+class Named(Case):
+    """--test: a part of the tests, which is never a proof."""
+
+    NEEDS_NVLINK = "handshake-ll128"
+    OF_THE_RUN = {"sweep": "swept_bytes", "host-memory": "host_memory", "collectives": "collectives", "atomics": "atomics"}
+    FIGURES = {"staged": "staged_gb_s", "all-to-all": "busy_gb_s", "chase": "chase_ns", "ping-pong": "ping_pong_ns"}
+
+    def listed(self):
+        lines = self.bench(machine(2), "--list", code=PROVEN).stdout.splitlines()
+        self.assertEqual([line for line in lines if not 20 < len(line) <= 80], [])
+        return [line.split()[0] for line in lines]
+
+    def able(self):
+        """A machine that every test can run on."""
+        description = machine(2)
+        for device in description["devices"]:
+            device.update(atomics=True, memory_mib=2048, free_mib=1900)
+        return description
+
+    def test_two(self):
+        report = self.report(machine(2), "-t", "store-timed,copy-push", code=PART)
+        self.assertEqual(report["tests"], ["copy-push", "store-timed"])
+        judgement = report["judgement"]
+        self.assertEqual((judgement["proven"], judgement["limited"], judgement["remarks"]), (False, False, []))
+        self.assertEqual(judgement["summary"], "right in what was tested: copy-push, store-timed; not a proof")
+        self.assertEqual({one["fit"] for one in judgement["fit"]}, {"not_tested"})
+        for pair in report["pairs"]:
+            self.assertEqual(sorted(pair["verified_bytes"]), ["copy-push", "store-timed"])
+            self.assertAlmostEqual(pair["store_gb_s"]["median"], 24, delta=0.3)
+            self.assertEqual({name for name in pair if name.endswith(("_gb_s", "_ns")) and pair[name]}, {"store_gb_s"})
+        self.assertEqual(report["not_run"]["load"], "not requested")
+        text = self.bench(machine(2), "-t", "copy-push", code=PART).stdout
+        self.assertTrue(text.startswith("right in what was tested: copy-push; not a proof\n"), text)
+        self.assertEqual(text.count("not requested"), 1, text)
+
+    def test_each_alone(self):
+        names, able = self.listed(), self.able()
+        self.assertEqual(len(names), len(set(names)))
+        for name in names[::3] if SAMPLED else names:
+            with self.subTest(name):
+                report = self.report(able, "-t", name, *(["--nccl", SIMULATED_NCCL] if name == "collectives" else []),
+                                     code=NOT_PROVEN if name == self.NEEDS_NVLINK else PART)
+                found = set().union(*(pair["verified_bytes"] for pair in report["pairs"]))
+                figures = {key for key in self.FIGURES.values() if report["pairs"][0][key]}
+                whole = {test for test, key in self.OF_THE_RUN.items() if report[key]}
+                if name == self.NEEDS_NVLINK:
+                    self.assertEqual((self.fails(report), found), ([f"{name} was not tested"], set()))
+                elif name in self.OF_THE_RUN:
+                    self.assertEqual((found, whole), (set(), {name}))
+                elif name in self.FIGURES:
+                    self.assertIn(self.FIGURES[name], figures)
+                    self.assertEqual((found, whole), ({"chase": {"load"}, "all-to-all": {"copy-both-timed"}}.get(name, set()), set()))
+                else:
+                    self.assertEqual((found - {"store-writer-reads"}, whole), ({name}, set()))
+
+    def test_a_wrong_byte_counts_where_it_is_looked_for(self):
+        """Also if no use that is wanted needs the test."""
+        faulty = machine(2, faults=[fault("wrong-byte", engine="load", at=5000)])
+        self.report(faulty, "-t", "store", code=PART)
+        report = self.report(faulty, "-t", "load", "--for", "nccl", code=NOT_PROVEN)
+        self.assertRegex(report["judgement"]["summary"], r"^not proven: GPU 0 -> GPU 1: load: \d+ wrong word")
+        broken = self.able() | {"faults": [fault("atomics-wrong")]}
+        self.assertRegex(self.report(broken, "-t", "atomics", code=NOT_PROVEN)["judgement"]["summary"],
+                         "^not proven: GPU 0 -> GPU 1: atomics failed: the sum is ")
+
+    def test_what_cannot_run(self):
+        report = self.report(machine(2), "-t", "atomics,store", code=NOT_PROVEN)
+        self.assertRegex(report["judgement"]["summary"], r"^not proven: atomics was not tested: not supported \(NS\)")
+
+    def test_three(self):
+        """All pairs at once, whose lengths come from copies that are not reported."""
+        report = self.report(machine(3), "-t", "all-to-all", code=PART)
+        self.assertTrue(all(pair["busy_gb_s"] and not pair["copy_gb_s"] for pair in report["pairs"]))
+        self.assertGreater(report["all_to_all_gb_s"]["median"], 0)
+
+    def test_iterations_and_buffer(self):
+        report = self.report(self.able(), "-t", "copy-timed,chase,ping-pong", "-i", "5", "-b", "16", code=PART)
+        for pair in report["pairs"]:
+            self.assertEqual([pair[key]["repetitions"] for key in ("copy_gb_s", "chase_ns", "ping_pong_ns")], [5, 5, 5])
+        self.assertEqual([gpu["arena_bytes"] for gpu in report["gpus"]], [(8 + 2 * 16) << 20] * 2)
+
+    def test_words(self):
+        done = self.bench(machine(2), "--test", "store,stores", code=ERROR)
+        self.assertRegex(done.stderr, r'^p2p-bench: --test: "stores" is no test; known: copy-push, .*, collectives\n')
+        for options in (["-t", ""], ["-t", "store", "--quick"], ["-t", "store", "--soak", "1"], ["-b", "3"], ["-i", "0"], ["-i", "101"]):
+            with self.subTest(options):
+                self.assertEqual(self.bench(machine(2), *options, code=ERROR).stdout, "")
 
 
 class Excluded(Case):

@@ -62,6 +62,9 @@ class Report(Case):
         self.assertIn("2.0 minutes, ended: complete; 2.00 TiB checked, 0 wrong", words)
         self.assertIn("Slowest copy: 24.0 to 26.0 GB/s", words)
         self.assertIn("Hottest GPU: 60.0 to 70.0 °C", words)
+        for ended, sign in (("hung", "✗"), ("wrong", "✗"), ("interrupted", "✓")):
+            soak.write_text(json.dumps({"soak": {"minutes": 2, "ended": ended, "samples": samples}}))
+            self.assertIn(f"{sign} 2.0 minutes, ended: {ended}; 2.00 TiB checked, 0 wrong", self.page("--soak", soak))
         page = rendered(self.report("-", "--soak", soak).stdout)
         self.assertEqual(re.findall(r'<polyline class="(\w+)" points="([^"]*)"', page)[0], ("rate", "0.0,9.2 320.0,4.6 640.0,0.0"))
         for text in ("{}", "[", '{"soak": {"samples": []}}'):

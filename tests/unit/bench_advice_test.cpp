@@ -151,6 +151,12 @@ TEST_CASE("bench advice: wrong data switches P2P off") {
     report.measurement.wrong.push_back({"load", 1, 0, 8, 0, 1, WrongKind::lost, "", "", ""});
     CHECK(holds(line(report, "NCCL_P2P_DISABLE=1"), ": wrong data on 1 pair (GPU 1 -> GPU 0: store lost)"));
   }
+  SECTION("wrong data is said before an end, and an end is none") {
+    report.measurement.wrong.push_back({"store", 1, 0, 0, 0, 0, WrongKind::hung, "", "", ""});
+    CHECK(line(report, "NCCL_P2P_DISABLE=1").ends_with("repaired: GPU 1 -> GPU 0 did not answer in store"));
+    report.measurement.wrong.push_back({"load", 0, 1, 8, 0, 1, WrongKind::lost, "", "", ""});
+    CHECK(line(report, "NCCL_P2P_DISABLE=1").ends_with(": wrong data on 1 pair (GPU 0 -> GPU 1: load lost)"));
+  }
   SECTION("of the use that depends on the test") {
     report.measurement.wrong.push_back({kGraphReduce, 1, 0, 8, 0, 1, WrongKind::lost, "", "", ""});
     CHECK(line(report, "NCCL_P2P_DISABLE").empty());
@@ -180,7 +186,7 @@ TEST_CASE("bench advice: parallelism by what atomics do") {
   }
   SECTION("wrong ones") {
     report.measurement.atomics[0] = {0, 1, false, "sum 9 of 10"};
-    CHECK(holds(line(report, "Tensor"), ": atomics are wrong, GPU 0 -> GPU 1: sum 9 of 10"));
+    CHECK(holds(line(report, "Tensor"), ": atomics failed, GPU 0 -> GPU 1: sum 9 of 10"));
     CHECK(line(report, "Expert").empty());
   }
   SECTION("claimed, not tested") {

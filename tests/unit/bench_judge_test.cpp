@@ -97,12 +97,36 @@ TEST_CASE("bench judge: a wrong word fails, and its sentence says all") {
         "pair); holds what GPU 2 sent to GPU 3; 0x1 in place of 0x2");
   CHECK(judgement.grades[0][1] == Grade::fail);
   CHECK(judgement.grades[1][0] == Grade::pass);
-  for (int kind = 0; kind <= static_cast<int>(WrongKind::hung); ++kind) {
+  for (int kind = 0; kind < static_cast<int>(WrongKind::hung); ++kind) {
     bench.run.wrong[0].kind = static_cast<WrongKind>(kind);
     bench.run.wrong[0].to = kind % 2 == 0 ? 1 : 77;  // a GPU that does not exist
     CHECK_FALSE(bench.judged().proven);
     CHECK(bench.judged().summary.find(to_string(bench.run.wrong[0].kind)) != std::string::npos);
   }
+  bench.run.wrong = {
+      {"handshake-ll", 0, 1, 64, 8, 0, WrongKind::lost, "the flag of round 2 did not arrive within 200 ms", "", ""}};
+  CHECK(bench.judged().remarks.front().text ==
+        "GPU 0 -> GPU 1: handshake-ll: the flag of round 2 did not arrive within 200 ms");
+}
+
+TEST_CASE("bench judge: a run of requested tests proves nothing, and each of them counts") {
+  Bench bench;
+  bench.run.tests = {"copy-push", "ping-pong"};
+  bench.run.not_run["store"] = "not requested";
+  for (Pair& pair : bench.run.pairs) {
+    pair.verified_bytes = {{"copy-push", kGiB}};
+    pair.copy_gb_s.reset();
+  }
+  CHECK(bench.judged().summary == "not proven: ping-pong was not tested");
+  bench.there().ping_pong_ns = figure(900);
+  CHECK(bench.judged().summary == "right in what was tested: copy-push, ping-pong; not a proof");
+  CHECK(bench.judged().remarks.empty());
+  CHECK_FALSE((bench.judged().proven || bench.judged().limited || bench.judged().fails()));
+  for (const Fitness& one : bench.judged().fit) CHECK(one.kind == Fitness::Kind::not_tested);
+  bench.run.tests.emplace_back("atomics");
+  bench.run.atomics = {{0, 1, false, "the sum is 1, not 2"}};  // wanted by nobody, but requested
+  CHECK(bench.judged().summary == "not proven: GPU 0 -> GPU 1: atomics failed: the sum is 1, not 2");
+  CHECK_FALSE(bench.judged().limited);
 }
 
 TEST_CASE("bench judge: a fault and a hang are named with pair and test, or as nobody's") {
@@ -120,7 +144,7 @@ TEST_CASE("bench judge: a fault and a hang are named with pair and test, or as n
         "CUDA_ERROR_ILLEGAL_ADDRESS");
   bench.run.wrong[0] = {"bytes", -1, -1, 0, 0, 0, WrongKind::hung, "the GPUs did not answer within 11 s", "", ""};
   CHECK_FALSE(bench.judged().proven);
-  CHECK(bench.judged().remarks.front().text == "a GPU hung at bytes (no answer): the GPUs did not answer within 11 s");
+  CHECK(bench.judged().remarks.front().text == "a GPU did not answer in bytes: the GPUs did not answer within 11 s");
 }
 
 TEST_CASE("bench judge: what was not tested is not proven") {
@@ -189,7 +213,7 @@ TEST_CASE("bench judge: atomics count only where they are wanted") {
   CHECK(bench.judged().summary ==
         "fit for copies, nccl, custom-all-reduce; not for atomics; not tested for managed-memory, compressible-memory: "
         "GPU 0 -> GPU 1: "
-        "atomics came out wrong: sum 12 in place of 20");
+        "atomics failed: sum 12 in place of 20");
   bench.run.atomics[0] = {0, 1, true, ""};
   CHECK(bench.judged().remarks.empty());
   bench.run.atomics.pop_back();
@@ -224,7 +248,7 @@ TEST_CASE("bench judge: managed memory counts only where it is wanted, and nothi
     CHECK(
         bench.judged().summary.starts_with("fit for copies, nccl, custom-all-reduce; not for managed-memory; not "
                                            "tested for atomics, compressible-memory: GPU 0 -> GPU 1: "));
-    CHECK(bench.judged().summary.find(to_string(kind)) != std::string::npos);
+    CHECK(holds(bench.judged().summary, kind == WrongKind::hung ? "did not answer in managed" : "managed"));
     CHECK(fit(bench.judged(), P2pUse::nccl) == Fitness::Kind::fit);
   }
   CHECK_FALSE(judge(bench.run, bench.paths, {}, {"NVRM: Xid 154"}, bench.wanted).limited);

@@ -232,7 +232,7 @@ GPU 1 0000:11:00.0 NVIDIA GeForce RTX 4090 24 GiB, BAR1 32 GiB, node 1
 0->1 writer ok owner ok 25.0 GB/s 1.2 us
 1->0 writer ok owner LOST 25.1 GB/s 1.2 us fail
 NCCL 2.28.3: P2P on 2 of 2, all-reduce 20.6 GB/s, 14.5 without; P2P/CUMEM x 24, NCCL_P2P_LEVEL=SYS
-Atomics: WRONG, GPU 0 -> GPU 1: sum 9 of 10
+Atomics: FAILED, GPU 0 -> GPU 1: sum 9 of 10
 ipc not run: exclusive mode
 pool not run on 1 pair: no pools
 kernel: NVRM: Xid 31

@@ -97,8 +97,8 @@ constexpr auto kFields<Soak> = std::tuple(field("minutes", &Soak::minutes), fiel
 template <>
 constexpr auto kFields<Measurement> = std::tuple(
     field("driver", &Measurement::driver), field("mode", &Measurement::mode), field("seed", &Measurement::seed),
-    field("fault", &Measurement::fault), field("gpus", &Measurement::gpus), field("pairs", &Measurement::pairs),
-    field("wrong", &Measurement::wrong), field("atomics", &Measurement::atomics),
+    field("fault", &Measurement::fault), added_field("tests", &Measurement::tests), field("gpus", &Measurement::gpus),
+    field("pairs", &Measurement::pairs), field("wrong", &Measurement::wrong), field("atomics", &Measurement::atomics),
     added_field("all_reduces", &Measurement::all_reduces), added_field("host_memory", &Measurement::host_memory),
     field("all_to_all_gb_s", &Measurement::all_to_all_gb_s), field("swept_bytes", &Measurement::swept_bytes),
     field("not_run", &Measurement::not_run), field("collectives", &Measurement::collectives),

@@ -196,7 +196,7 @@ struct SoakSample {
   double seconds = 0;
   std::uint64_t rounds = 0;
   std::uint64_t checked_bytes = 0;  ///< that were right
-  std::uint64_t wrong = 0;          ///< wrong words, and ends
+  std::uint64_t wrong = 0;          ///< wrong words; an end counts none
   double slowest_gb_s = 0;          ///< copy engine, of all ordered pairs
   std::map<std::string, std::uint64_t>
       aer;                    ///< "0000:01:00.0 correctable": errors since boot, by function and severity
@@ -212,10 +212,11 @@ struct Soak {
 
 /// Results of one run, before any judgement. GPUs are numbered by PCI address.
 struct Measurement {
-  std::string driver;  ///< CUDA driver API version, "13.0"
-  std::string mode;    ///< "default", "quick", "full", "soak"
-  std::string seed;    ///< the run's nonce, hexadecimal
-  std::string fault;   ///< seeded fault of a test; such a run proves nothing
+  std::string driver;              ///< CUDA driver API version, "13.0"
+  std::string mode;                ///< "default", "quick", "full", "soak"
+  std::string seed;                ///< the run's nonce, hexadecimal
+  std::string fault;               ///< seeded fault of a test; such a run proves nothing
+  std::vector<std::string> tests;  ///< the only ones that were to run; such a run proves nothing; empty: all
   std::vector<Gpu> gpus;
   /// Every ordered pair, by from, then to; of those between two groups the ones that the driver calls peers.
   std::vector<Pair> pairs;
@@ -274,7 +275,7 @@ constexpr char kGraphReduce[] = "graph-all-reduce";
 constexpr char kHostMemory[] = "host-memory";
 
 std::string_view to_string(WrongKind kind);
-/// True if a GPU or its process ended at that: faulted or hung.
+/// True for an end of the run, or of the second process, in place of data: faulted or hung.
 inline bool is_end(WrongKind kind) { return kind == WrongKind::faulted || kind == WrongKind::hung; }
 
 /// Fitness of all pairs of GPUs for one use.
@@ -308,6 +309,8 @@ struct Judgement {
   std::vector<Remark> remarks;             ///< worst first; no passes
   std::string summary;                     ///< one line: the result for a person
 
+  /// True if something is wrong, or was not tested although it had to be.
+  bool fails() const { return !remarks.empty() && remarks.front().grade == Grade::fail; }
   /// Uses of that fitness.
   std::vector<std::string> uses(Fitness::Kind kind) const;
 };

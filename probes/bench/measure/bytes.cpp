@@ -240,6 +240,7 @@ Result<void> prove_bytes(Bench& bench, const std::vector<Round>& rounds) {
   constexpr std::size_t kMostAlone = 32;  // each costs a few milliseconds; a dead bus must not cost minutes
   std::size_t alone = 0;
   for (const Test& test : kTests) {
+    if (!bench.asked.wants(test.name)) continue;
     TRY(bench.forget());
     std::vector<Sent> sent;
     const std::size_t whole = rounds.size() <= kFewRounds ? rounds.size() : each_link(bench.found).size();

@@ -29,7 +29,6 @@ constexpr Handshake kHandshakes[] = {
 };
 
 constexpr Handshake kPingPong = {"ping-pong", kFlag, 500, 500, false};
-constexpr int kPingPongs = 3;
 
 /// One direction of a handshake under way.
 struct Shaking {
@@ -98,7 +97,7 @@ void judge_bytes(Bench& bench, const Shaking& one, const AllSeen& seen) {
 /// Measures half of a round trip, by the clock of the GPU that sends.
 Result<void> ping_pong(Bench& bench, const Ordered& ordered) {
   std::map<std::pair<int, int>, std::vector<double>> times;
-  for (int repetition = 0; repetition < kPingPongs; ++repetition) {
+  for (int repetition = 0; repetition < bench.asked.iterations; ++repetition) {
     for (const Shaking& one : TRY(shake(bench, kPingPong, ordered))) {
       Timing timing{};
       TRY(bench.gpu(one.transfer.from).use());
@@ -124,6 +123,7 @@ Result<void> shake_hands(Bench& bench) {
     for (const auto& [from, to] : both) (from < to ? up : down).emplace_back(from, to);
     std::vector<Shaking> all;
     for (const Handshake& test : kHandshakes) {
+      if (!bench.asked.wants(test.name)) continue;
       const auto run = [&](const Ordered& some) -> Result<void> {
         for (const Shaking& one : TRY(shake(bench, test, some))) all.push_back(one);
         return {};
@@ -138,7 +138,7 @@ Result<void> shake_hands(Bench& bench) {
     }
     const AllSeen seen = TRY(bench.seen());
     for (const Shaking& one : all) judge_bytes(bench, one, seen);
-    if (bench.asked.quick) continue;
+    if (bench.asked.quick || !bench.asked.wants(kPingPong.name)) continue;
     for (const Ordered& ordered : {up, down})
       TRY(bench.each(kPingPong.name, ordered, [&](const Ordered& some) { return ping_pong(bench, some); }));
   }

@@ -127,6 +127,7 @@ std::string note_looks(Bench& bench, const Transfer& transfer, const Memory& mem
 }
 
 std::string untested(const Asked& asked, const Memory& memory) {
+  if (!asked.wants(memory.test)) return "not requested";
   if (!(asked.*memory.asked)) return fmt::format("only where it is asked for: {}", memory.danger);
   if (!asked.full) return "only --full tests it";
   return asked.alone ? "a GPU faulted or hung before" : "";

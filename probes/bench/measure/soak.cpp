@@ -114,7 +114,8 @@ class Soaking {
       if (pair.copy_gb_s) now.slowest_gb_s = std::min(now.slowest_gb_s, pair.copy_gb_s->median);
     }
     if (now.slowest_gb_s == 1e9) now.slowest_gb_s = 0;
-    for (const Wrong& wrong : bench_.found.wrong) now.wrong += std::max<std::uint64_t>(wrong.words, 1);
+    for (const Wrong& wrong : bench_.found.wrong)
+      now.wrong += is_end(wrong.kind) ? 0 : std::max<std::uint64_t>(wrong.words, 1);
     now.aer = errors_of(host_, bench_);
     for (const Gpu& gpu : bench_.found.gpus) now.gpus.push_back(readings_of(host_, gpu, nvml));
     bench_.found.soak->samples = {std::move(now)};

@@ -16,7 +16,6 @@ using namespace cuda;
 
 namespace {
 
-constexpr int kRepetitions = 3;
 /// Ordered pairs up to which a quick run times each; with more it times each GPU's link once, both ways.
 constexpr std::size_t kMostTimedAtBoot = 12;
 constexpr int kInner = 2;           // copies between two events: the gap between them counts half
@@ -71,8 +70,8 @@ class Events {
   std::vector<CUevent> all_;
 };
 
-/// Repeated operation on the first stream of a GPU: kRepetitions times `inner` operations between two events each,
-/// after one to warm up.
+/// Repeated operation on the first stream of a GPU: Asked::iterations times `inner` operations between two events
+/// each, after one to warm up.
 struct Series {
   const OpenGpu* gpu = nullptr;
   u64 bytes = 0;                         ///< of one operation, for rates
@@ -89,7 +88,7 @@ Result<std::vector<std::vector<double>>> times_ns(const Bench& bench, const std:
     TRY(series.once());
     TRY(series.gpu->use());
     own.push_back(TRY(events.record(series.gpu->stream())));
-    for (int sample = 0; sample < kRepetitions; ++sample) {
+    for (int sample = 0; sample < bench.asked.iterations; ++sample) {
       for (int i = 0; i < series.inner; ++i) TRY(series.once());
       TRY(series.gpu->use());
       own.push_back(TRY(events.record(series.gpu->stream())));
@@ -161,7 +160,12 @@ class Timed {
   std::vector<Transfer> all_;
 };
 
-using Lengths = std::map<std::pair<int, int>, u64>;
+/// Rates in GB/s of short copies, from which the lengths of the timed transfers follow; by ordered pair.
+using ShortRates = std::map<std::pair<int, int>, double>;
+
+u64 length_of(const Bench& bench, const ShortRates& rates, int from, int to) {
+  return adaptive_bytes(rates.at({from, to}), most_bytes(bench, from, to));
+}
 
 Series copies(const Bench& bench, int from, int to, u64 bytes, int inner) {
   const OpenGpu& a = bench.gpu(from);
@@ -174,8 +178,8 @@ Series copies(const Bench& bench, int from, int to, u64 bytes, int inner) {
   return {&a, bytes, once, inner};
 }
 
-/// Times the copy engine, one way; a short first copy determines the length of the timed ones.
-Result<void> copy_one_way(Bench& bench, const Ordered& ordered, Lengths& lengths) {
+/// Times the copy engine, one way, after short copies.
+Result<void> copy_one_way(Bench& bench, const Ordered& ordered, ShortRates& short_rates) {
   constexpr u64 kFirst = 32ULL << 20;
   std::vector<Series> all;
   for (const auto& [from, to] : ordered)
@@ -183,9 +187,10 @@ Result<void> copy_one_way(Bench& bench, const Ordered& ordered, Lengths& lengths
   const std::vector<Figure> first = TRY(rates(bench, all));
   for (std::size_t i = 0; i < ordered.size(); ++i) {
     const auto [from, to] = ordered[i];
-    lengths[ordered[i]] = adaptive_bytes(first[i].median, most_bytes(bench, from, to));
-    all[i] = copies(bench, from, to, lengths[ordered[i]], bench.asked.quick ? 1 : kInner);
+    short_rates[ordered[i]] = first[i].median;
+    all[i] = copies(bench, from, to, length_of(bench, short_rates, from, to), bench.asked.quick ? 1 : kInner);
   }
+  if (!bench.asked.wants("copy-timed")) return {};
   Timed timed(bench, "copy-timed");
   const std::vector<Figure> figures = TRY(timed.rates(ordered, all));
   for (std::size_t i = 0; i < ordered.size(); ++i)
@@ -194,10 +199,11 @@ Result<void> copy_one_way(Bench& bench, const Ordered& ordered, Lengths& lengths
 }
 
 /// Times the copy engine, both ways at once: the second direction waits for the start of the first.
-Result<void> copy_both_ways(Bench& bench, const Ordered& ordered, const Lengths& lengths) {
+Result<void> copy_both_ways(Bench& bench, const Ordered& ordered, const ShortRates& rates) {
   std::vector<Series> all;
   for (const auto& [from, to] : ordered)
-    all.push_back(copies(bench, from, to, std::min(lengths.at({from, to}), lengths.at({to, from})), kInner));
+    all.push_back(copies(bench, from, to,
+                         std::min(length_of(bench, rates, from, to), length_of(bench, rates, to, from)), kInner));
   const auto start = [&]() -> Result<void> {
     for (std::size_t i = 0; i + 1 < all.size(); i += 2) {  // the ordered pairs of one pair are adjacent
       OpenGpu& other = bench.gpu(ordered[i + 1].first);
@@ -223,15 +229,14 @@ Result<void> copy_both_ways(Bench& bench, const Ordered& ordered, const Lengths&
 }
 
 /// Times SM stores by the sender, or SM loads by the receiver.
-Result<void> by_kernels(Bench& bench, const Ordered& ordered, bool loads) {
+Result<void> by_kernels(Bench& bench, const Ordered& ordered, const ShortRates& rates, bool loads) {
   constexpr u64 kMost = 128ULL << 20;
   std::vector<Series> all;
   for (const auto& [from, to] : ordered) {
     const OpenGpu& a = bench.gpu(from);
     const OpenGpu& b = bench.gpu(to);
     const OpenGpu& runs = loads ? b : a;
-    const double rate = bench.pair(from, to).copy_gb_s ? bench.pair(from, to).copy_gb_s->median : 0;
-    const u64 bytes = std::min(kMost, adaptive_bytes(rate, most_bytes(bench, from, to)));
+    const u64 bytes = std::min(kMost, length_of(bench, rates, from, to));
     const auto once = [&runs, to = b.in(), source = a.out(), bytes] {
       return runs.launch(Kernel::copy, {4U * static_cast<unsigned>(runs.multiprocessors()), 1, 512}, runs.stream(), to,
                          source, bytes / 16);
@@ -273,18 +278,19 @@ Result<void> chase(Bench& bench, const Ordered& ordered) {
   for (const auto& [from, to] : ordered) TRY(launch(bench.gpu(from), bench.gpu(to), 1, 0, bench.gpu(from).scratch()));
   std::map<int, unsigned> blocks;
   for (const auto& [from, to] : ordered) blocks[from] = static_cast<unsigned>(bench.gpu(from).multiprocessors());
-  for (unsigned run = 0; run < kRepetitions; ++run)
+  const auto iterations = static_cast<std::size_t>(bench.asked.iterations);
+  for (std::size_t run = 0; run < iterations; ++run)
     for (const auto& [from, to] : ordered)
       for (unsigned target = 0; target < blocks[from]; target += kChaseEach)
         TRY(launch(bench.gpu(from), bench.gpu(to), blocks[from], target,
-                   bench.gpu(from).scratch() + std::size_t{run} * blocks[from] * sizeof(u64)));
+                   bench.gpu(from).scratch() + run * blocks[from] * sizeof(u64)));
   TRY(bench.finish());
   for (const auto& [from, to] : ordered) {
-    std::vector<u64> times(std::size_t{kRepetitions} * blocks[from]);
+    std::vector<u64> times(iterations * blocks[from]);
     TRY(bench.gpu(from).use());
     CU(bench.driver, cuMemcpyDtoH(times.data(), bench.gpu(from).scratch(), times.size() * sizeof(u64)));
     std::vector<double> runs;
-    for (std::size_t run = 0; run < kRepetitions; ++run) {
+    for (std::size_t run = 0; run < iterations; ++run) {
       double sum = 0;
       unsigned chased = 0;
       for (unsigned target = 0; target < blocks[from]; target += kChaseEach, ++chased)
@@ -360,7 +366,7 @@ class Outgoing {
 };
 
 /// Measures every ordered pair at once: the effect of shared hops.
-Result<void> everything_at_once(Bench& bench) {
+Result<void> everything_at_once(Bench& bench, const ShortRates& rates) {
   constexpr double kWindowNs = 12e6;  // long compared with the microseconds between the starts of the GPUs
   if (bench.few_peers) {
     bench.found.not_run["all-to-all"] = "CUDA allows fewer peers at once than there are GPUs";
@@ -381,15 +387,16 @@ Result<void> everything_at_once(Bench& bench) {
     for (int from = 0; from < bench.count(); ++from) {
       if (!is_measured(bench.found, from, (from + turn) % bench.count())) continue;
       Pair& pair = bench.pair(from, (from + turn) % bench.count());
-      if (!pair.copy_gb_s) continue;
+      const auto rate = rates.find({pair.from, pair.to});
+      if (rate == rates.end()) continue;
       const u64 slice = most_bytes(bench, pair.from, pair.to) / peers & ~((1ULL << 20) - 1);
-      const u64 bytes = std::min(slice, adaptive_bytes(pair.copy_gb_s->median, slice));
+      const u64 bytes = std::min(slice, adaptive_bytes(rate->second, slice));
       const u64 from_place = place[static_cast<std::size_t>(pair.from)];
       const u64 offset = (pair.from > pair.to ? from_place - 1 : from_place) * slice;
       if (bytes == 0) continue;
       TRY(all[static_cast<std::size_t>(pair.from)].add(pair, bench.gpu(pair.to).in() + offset,
                                                        bench.gpu(pair.from).out() + offset, bytes));
-      slowest = std::min(slowest, pair.copy_gb_s->median);
+      slowest = std::min(slowest, rate->second);
       longest = std::max(longest, bytes);
     }
   if (longest == 0) return {};
@@ -435,10 +442,14 @@ Result<void> staged(Bench& bench) {
 }
 
 Result<void> measure_speed(Bench& bench) {
-  Lengths lengths;
+  constexpr std::string_view kRates[] = {"copy-timed", "copy-both-timed", "store-timed", "load-timed", "all-to-all"};
+  const Asked& asked = bench.asked;
+  const bool two = bench.count() == 2;  // both ways at once are then all pairs at once
+  const bool copies = std::ranges::any_of(kRates, [&](std::string_view test) { return asked.wants(test); });
+  ShortRates rates;
   for (const OpenGpu& gpu : bench.gpus)
     TRY(gpu.launch(Kernel::chain, gpu.wide(), gpu.stream(), gpu.ring(), kChaseStride, OpenGpu::kRing / kChaseStride));
-  const bool all = !bench.asked.quick || bench.found.pairs.size() <= kMostTimedAtBoot;
+  const bool all = !asked.quick || bench.found.pairs.size() <= kMostTimedAtBoot;
   for (const Round& round : apart(bench, all ? rounds_of(bench.found) : each_link(bench.found))) {
     TRY(bench.connect(round));
     TRY(bench.forget());
@@ -447,21 +458,23 @@ Result<void> measure_speed(Bench& bench) {
       Ordered one;
       std::copy_if(both.begin(), both.end(), std::back_inserter(one),
                    [&](const auto& p) { return (p.first < p.second) == up; });
-      const auto copy = [&](const Ordered& some) { return copy_one_way(bench, some, lengths); };
-      TRY_IN("copy", bench.each("copy-timed", one, copy));
-      if (bench.asked.quick) continue;
+      const auto copy = [&](const Ordered& some) { return copy_one_way(bench, some, rates); };
+      if (copies) TRY_IN("copy", bench.each("copy-timed", one, copy));
+      if (asked.quick) continue;
       const auto kernels = [&](bool loads) {
-        return [&, loads](const Ordered& some) { return by_kernels(bench, some, loads); };
+        return [&, loads](const Ordered& some) { return by_kernels(bench, some, rates, loads); };
       };
-      TRY_IN("stores", bench.each("store-timed", one, kernels(false)));
-      TRY_IN("loads", bench.each("load-timed", one, kernels(true)));
+      if (asked.wants("store-timed")) TRY_IN("stores", bench.each("store-timed", one, kernels(false)));
+      if (asked.wants("load-timed")) TRY_IN("loads", bench.each("load-timed", one, kernels(true)));
+      if (!asked.wants("chase")) continue;
       const Ordered right = with_right_bytes(bench, one);
       TRY_IN("chase", bench.each("chase", right, [&](const Ordered& some) { return chase(bench, some); }));
     }
-    if (!bench.asked.quick && !bench.asked.alone) TRY_IN("copy both ways", copy_both_ways(bench, both, lengths));
+    if (!asked.quick && !asked.alone && (asked.wants("copy-both-timed") || (two && asked.wants("all-to-all"))))
+      TRY_IN("copy both ways", copy_both_ways(bench, both, rates));
   }
-  if (!bench.asked.quick && !bench.asked.alone && bench.count() > 2)
-    TRY_IN("everything at once", everything_at_once(bench));
+  if (!asked.quick && !asked.alone && !two && asked.wants("all-to-all"))
+    TRY_IN("everything at once", everything_at_once(bench, rates));
   return {};
 }
 

@@ -123,10 +123,11 @@ std::string not_applicable(const Measurement& found, const std::vector<int>& com
 }
 
 /// Opens all GPUs at the same time, a thread each: most of it is waiting for the driver.
-Result<void> open_all(std::vector<OpenGpu>& gpus) {
+Result<void> open_all(std::vector<OpenGpu>& gpus, u64 most_half) {
   Kernels kernels;
   std::vector<std::future<Result<void>>> opening;
-  for (OpenGpu& gpu : gpus) opening.push_back(std::async(std::launch::async, [&] { return gpu.open(kernels); }));
+  for (OpenGpu& gpu : gpus)
+    opening.push_back(std::async(std::launch::async, [&] { return gpu.open(kernels, most_half); }));
   Result<void> all;
   for (std::size_t i = 0; i < opening.size(); ++i) {
     Result<void> one = opening[i].get();
@@ -174,7 +175,7 @@ Result<void> run_all(Bench& bench, std::optional<PeerProcess>& other, const Host
     other->leave();
     return canaries(bench, false);
   }
-  if (!asked.quick) TRY(run("copies through the host", staged));
+  if (!asked.quick && asked.wants("staged")) TRY(run("copies through the host", staged));
   TRY(run("enabling peers", enable_peers));
   TRY(run("bytes", [](Bench& b) { return prove_bytes(b, rounds_of(b.found)); }));
   TRY(run("handshakes", shake_hands));
@@ -182,16 +183,17 @@ Result<void> run_all(Bench& bench, std::optional<PeerProcess>& other, const Host
   if (asked.full) TRY(run("IPC", [&](Bench& b) { return other->prove_ipc(b); }));
   TRY(run("speed", measure_speed));  // only now: until here the second process was opening its contexts
   if (asked.sweep) TRY(run("sweep", sweep_memory));
-  if (asked.full) TRY(run("host memory", [&](Bench& b) { return prove_host_memory(b, host); }));
+  if (asked.full && asked.wants(kHostMemory))
+    TRY(run("host memory", [&](Bench& b) { return prove_host_memory(b, host); }));
   TRY(canaries(bench, false));
   if (!other) {
-    bench.found.not_run["IPC, all-reduce and atomics"] = "they take a second process: --full";
+    if (asked.tests.empty()) bench.found.not_run["IPC, all-reduce and atomics"] = "they take a second process: --full";
     return {};
   }
   bench.found.expendable_process = other->process();
   // late, like the tests below: it may kill the second process
-  TRY(run("all-reduce", [&](Bench& b) { return other->prove_all_reduce(b); }));
-  TRY(run("atomics", [&](Bench& b) { return other->contend(b); }));
+  if (asked.wants(kGraphReduce)) TRY(run("all-reduce", [&](Bench& b) { return other->prove_all_reduce(b); }));
+  if (asked.wants("atomics")) TRY(run("atomics", [&](Bench& b) { return other->contend(b); }));
   TRY(other->prove_memory(bench));  // last: it may take the machine down
   other->leave();
   return {};
@@ -229,6 +231,9 @@ Result<Measurement> measure(const Host& host, const Asked& asked, const Progress
   Measurement found;
   found.mode = asked.soak_minutes > 0 ? kSoak : asked.quick ? "quick" : asked.full ? "full" : "default";
   found.fault = asked.fault;
+  found.tests = asked.tests;
+  for (const NamedTest& test : kNamedTests)
+    if (!asked.wants(test.name)) found.not_run[std::string(test.name)] = "not requested";
   Phases phases(found.phases,
                 [&](std::string_view phase, std::string_view transfer) { progress(phase, transfer, found); });
   const std::vector<PciDevice> devices = divided_gpus(host);
@@ -276,7 +281,7 @@ Result<Measurement> measure(const Host& host, const Asked& asked, const Progress
   }
   found.not_run.merge(untested_memory(asked));
   auto finding_paths = std::async(std::launch::async, [&] { return paths_of(host, found); });
-  Result<void> opened = open_all(gpus);
+  Result<void> opened = open_all(gpus, static_cast<u64>(asked.buffer_mib) << 20);
   const std::vector<std::vector<Path>> paths = finding_paths.get();
   TRY(std::move(opened));
   if (other) other->go();

@@ -12,25 +12,10 @@
 #include "machine/hardware/measurement.hpp"
 #include "machine/hardware/pcie_path.hpp"
 #include "probes/bench/device/gpu.hpp"
+#include "probes/bench/measure/asked.hpp"
 #include "probes/bench/measure/wrong.hpp"
 
 namespace p2pd::bench {
-
-/// Request for a run.
-struct Asked {
-  bool quick = false;  ///< bytes and one size of speed: for every boot
-  bool full =
-      false;  ///< also a second process, for IPC, all-reduce and atomics, and every repetition of the handshakes
-  bool managed = false;       ///< with `full`: managed memory, too
-  bool compressible = false;  ///< with `full`: compressible memory, too
-  double soak_minutes = 0;    ///< above 0: repeats copies, stores, loads and the all-reduce that long; with `full`
-  bool sweep = false;         ///< an address tag in every 2 MiB page of free memory
-  bool alone =
-      false;  ///< one transfer at a time, each reported before it begins: identifies the one at which a run ended
-  std::vector<std::string> without;  ///< PCI addresses of GPUs that take no part
-  bool all_pairs = false;            ///< expects peers between all GPUs, not within groups only
-  std::string fault;                 ///< fault to seed, for tests: see kFaults
-};
 
 /// Faults that tests seed into the real kernels, on GPU 0 -> GPU 1 alone.
 constexpr std::string_view kFaults[] = {"own-buffer", "skip-store", "dead-direction", "old-nonce", "wrap-offset"};

@@ -90,15 +90,16 @@ std::string level_line(const Report& report) {
                      need.slower > 0 ? "" : "; --collectives shows it");
 }
 
-/// Wrong data in the tests, or in a collective that is right without P2P.
-std::string wrong_data(const Measurement& run) {
-  if (!run.wrong.empty()) {
-    std::set<std::pair<int, int>> pairs;
-    for (const Wrong& wrong : run.wrong) pairs.emplace(wrong.from, wrong.to);
-    const Wrong& first = run.wrong.front();
+/// Wrong data in the tests, or else an end; wrong data in a collective that is right without P2P.
+std::string failure_of(const Measurement& run) {
+  std::set<std::pair<int, int>> pairs;
+  for (const Wrong& wrong : run.wrong)
+    if (!is_end(wrong.kind)) pairs.emplace(wrong.from, wrong.to);
+  const auto first = std::ranges::find_if_not(run.wrong, is_end, &Wrong::kind);
+  if (first != run.wrong.end())
     return fmt::format("wrong data on {} ({}: {} {})", count_name(pairs.size(), "pair"),
-                       pair_name(first.from, first.to), first.test, to_string(first.kind));
-  }
+                       pair_name(first->from, first->to), first->test, to_string(first->kind));
+  if (!run.wrong.empty()) return end_name(run.wrong.front());
   if (!run.collectives) return {};
   const auto& results = run.collectives->results;
   const auto off = std::ranges::find_if(results, [](const Collective& one) { return !one.p2p && one.wrong > 0; });
@@ -107,9 +108,9 @@ std::string wrong_data(const Measurement& run) {
   return fmt::format("{} {}: {}", on->name, size_name(on->bytes), count_name(on->wrong, "wrong element"));
 }
 
-/// Switches off what depends on a test that saw wrong data.
-std::string wrong_line(const Measurement& run) {
-  const std::string what = wrong_data(run);
+/// Switches off what depends on a test that failed.
+std::string failure_line(const Measurement& run) {
+  const std::string what = failure_of(run);
   if (what.empty()) return {};
   const auto harms = [&](P2pUse use) {
     return run.wrong.empty() || std::ranges::any_of(run.wrong, [&](const Wrong& wrong) {
@@ -128,7 +129,7 @@ std::string parallelism_line(const Report& report) {
   if (!report.judgement.proven || atomics.pairs == 0) return {};
   std::string why;
   if (!atomics.problem.empty()) {
-    why = "atomics are wrong, " + atomics.problem;
+    why = "atomics failed, " + atomics.problem;
   } else if (atomics.native < atomics.pairs) {
     why = fmt::format("atomics are NS on {} of {}, normal for P2P over BAR1", atomics.pairs - atomics.native,
                       count_name(atomics.pairs, "pair"));
@@ -200,7 +201,7 @@ std::vector<std::string> advice(const Report& report) {
   const auto add = [&](std::string line) {
     if (!line.empty()) lines.push_back(std::move(line));
   };
-  add(wrong_line(run));
+  add(failure_line(run));
   add(level_line(report));
   add(parallelism_line(report));
   put_pinning(report, lines);

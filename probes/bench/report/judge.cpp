@@ -23,6 +23,7 @@
 
 #include "base/signatures.hpp"
 #include "machine/hardware/gpus.hpp"
+#include "probes/bench/measure/asked.hpp"
 #include "probes/bench/report/text.hpp"
 
 namespace p2pd::bench {
@@ -81,6 +82,7 @@ Fitness fitness_of(const UseRow& row, const Measurement& run, const std::vector<
   const std::string use(to_string(row.use));
   for (const Remark& remark : remarks)
     if (remark.grade == Grade::fail && concerns(remark, row.use)) return {use, Fitness::Kind::unfit, remark.text};
+  if (!run.tests.empty()) return {use, Fitness::Kind::not_tested, "only some tests were requested"};
   for (const Pair& pair : run.pairs)
     for (const std::string_view test : essential_tests({row.use}))
       if (may_be_peers(run, pair.from, pair.to) && !has_run(run, pair, test))
@@ -245,6 +247,7 @@ bool judge_access(const Case& c) {
 
 /// Requires each test that a wanted use depends on; wrong bytes have remarks of their own.
 void judge_bytes(const Case& c) {
+  if (!c.run.tests.empty()) return;  // see judge_requested
   for (const std::string_view test : essential_tests(c.wanted))
     if (c.run.mode != "quick" || (test != "atomics" && test != kManaged && test != kCompressible))
       judge_tested(c, test);  // a quick run leaves these out
@@ -254,7 +257,7 @@ void judge_atomics(const Case& c) {
   const auto is_it = [&](const Atomics& a) { return a.from == c.pair.from && a.to == c.pair.to; };
   const auto found = std::ranges::find_if(c.run.atomics, is_it);
   if (found != c.run.atomics.end() && !found->exact)
-    c.remark(Grade::fail, "atomics", "atomics came out wrong: " + found->problem);
+    c.remark(Grade::fail, "atomics", "atomics failed: " + found->problem);
 }
 
 /// Judges rates against the path and each other, and latency; skipped if other processes compute on one of the GPUs.
@@ -273,14 +276,15 @@ std::string unjudged(const Case& c) {
   if (in_use(c)) return "others compute on " + busy_gpus(c.run);
   if (!c.pair.copy_gb_s) {
     const std::string reason = why_not_run(c.run, c.pair, "copy");
-    return c.run.mode == "quick" && reason.empty() ? "" : "no copy was timed" + (reason.empty() ? "" : ": " + reason);
+    const bool left_out = c.run.mode == "quick" || !c.run.tests.empty();
+    return left_out && reason.empty() ? "" : "no copy was timed" + (reason.empty() ? "" : ": " + reason);
   }
   if (c.path.payload_gb_s <= 0) return "the rate of the path is not known, " + c.path.arithmetic;
   return {};
 }
 
 /// Meaning of a wrong word, by WrongKind.
-constexpr std::array<std::string_view, 12> kMeanings = {"the old data is still there",
+constexpr std::array<std::string_view, 10> kMeanings = {"the old data is still there",
                                                         "read back as zeros",
                                                         "all ones, as a PCIe root port answers for a missing device",
                                                         "data of another offset",
@@ -289,32 +293,27 @@ constexpr std::array<std::string_view, 12> kMeanings = {"the old data is still t
                                                         "the writer sees its data, the owner does not",
                                                         "correct only some 10 ms later",
                                                         "written beyond the end",
-                                                        "unrecognised data",
-                                                        "the driver reports an error",
-                                                        "no answer"};
-static_assert(kMeanings.size() == static_cast<std::size_t>(WrongKind::hung) + 1);
+                                                        "unrecognised data"};
+static_assert(kMeanings.size() == static_cast<std::size_t>(WrongKind::faulted));
 
 /// Tests of the second process, whose end concerns only the uses that depend on them.
 bool runs_apart(std::string_view test) { return test == kManaged || test == kCompressible || test == kGraphReduce; }
 
-/// "GPU 0 -> GPU 1: faulted at store (...): CUDA_ERROR_ILLEGAL_ADDRESS". Managed memory and the all-reduce have a
-/// process of their own: a fault there concerns nothing else, unless the kernel log or a later transfer shows that the
-/// GPUs are down.
+/// Managed memory and the all-reduce have a process of their own: a fault there concerns nothing else, unless the
+/// kernel log or a later transfer shows that the GPUs are down.
 void judge_end(const Wrong& wrong, std::vector<Remark>& remarks) {
-  const std::string who = wrong.from < 0 ? "a GPU" : pair_name(wrong.from, wrong.to) + ":";
-  const auto kind = static_cast<std::size_t>(wrong.kind);
-  remarks.push_back(
-      {Grade::fail, wrong.from, wrong.to, "bytes",
-       fmt::format("{} {} at {} ({}): {}", who, to_string(wrong.kind), wrong.test, kMeanings.at(kind), wrong.detail),
-       runs_apart(wrong.test) ? wrong.test : ""});
+  remarks.push_back({Grade::fail, wrong.from, wrong.to, std::string(to_string(wrong.kind)),
+                     end_name(wrong) + ": " + wrong.detail, runs_apart(wrong.test) ? wrong.test : ""});
 }
 
 void judge_wrong(const Wrong& wrong, std::vector<Remark>& remarks) {
   if (is_end(wrong.kind)) return judge_end(wrong, remarks);
-  std::string text = fmt::format("{}: {} in {}, one at byte {}: {} ({})", wrong.test,
-                                 count_name(wrong.words, "wrong word"), size_name(wrong.bytes), wrong.offset,
-                                 to_string(wrong.kind), kMeanings.at(static_cast<std::size_t>(wrong.kind)));
-  if (!wrong.detail.empty()) text += "; " + wrong.detail;
+  std::string text = wrong.test + ": ";
+  if (wrong.words > 0)
+    text += fmt::format("{} in {}, one at byte {}: {} ({}){}", count_name(wrong.words, "wrong word"),
+                        size_name(wrong.bytes), wrong.offset, to_string(wrong.kind),
+                        kMeanings.at(static_cast<std::size_t>(wrong.kind)), wrong.detail.empty() ? "" : "; ");
+  text += wrong.detail;
   if (!wrong.seen.empty()) text += fmt::format("; {} in place of {}", wrong.seen, wrong.wanted);
   remarks.push_back({Grade::fail, wrong.from, wrong.to, "bytes", pair_name(wrong.from, wrong.to) + ": " + text,
                      wrong.kind == WrongKind::guard ? "" : wrong.test});  // other data there may have any owner
@@ -419,6 +418,25 @@ void judge_host_memory(const Measurement& run, std::vector<Remark>& remarks) {
   }
 }
 
+/// True if the test ran, on some pair at least.
+bool has_run(const Measurement& run, std::string_view test) {
+  if (test == "sweep") return !run.swept_bytes.empty();
+  if (test == kHostMemory) return !run.host_memory.empty();
+  if (test == kCollectives) return run.collectives && !run.collectives->results.empty();
+  return std::ranges::any_of(run.pairs, [&](const Pair& pair) { return has_run(run, pair, test); });
+}
+
+/// Requires each requested test; wrong bytes have remarks of their own.
+void judge_requested(const Measurement& run, std::vector<Remark>& remarks) {
+  for (const std::string& test : run.tests) {
+    if (has_run(run, test) || std::ranges::find(run.wrong, test, &Wrong::test) != run.wrong.end()) continue;
+    std::string why = run.pairs.empty() ? "" : why_not_run(run, run.pairs.front(), test);
+    if (test == kCollectives && run.collectives) why = run.collectives->not_run;
+    remarks.push_back(
+        {Grade::fail, -1, -1, test, fmt::format("{} was not tested{}{}", test, why.empty() ? "" : ": ", why)});
+  }
+}
+
 /// Judges the run as a whole: faults that invalidate it regardless of its pairs.
 void judge_run(const Measurement& run, const std::vector<std::string>& kernel_log, std::vector<Remark>& remarks) {
   for (const std::string& line : kernel_log)
@@ -481,12 +499,14 @@ std::string summary_of(const Judgement& judgement, const Measurement& run) {
   const auto count = [&](Grade grade) {
     return static_cast<std::size_t>(std::ranges::count(judgement.remarks, grade, &Remark::grade));
   };
-  if (!judgement.proven) {
+  if (judgement.fails()) {
     const std::size_t more = count(Grade::fail) - 1;
     return (judgement.limited ? fit_line(judgement) : "not proven") + ": " + judgement.remarks.front().text +
            (more > 0 ? fmt::format(" (and {} more)", more) : "");
   }
-  std::string text = proof(run);
+  std::string text = run.tests.empty()
+                         ? proof(run)
+                         : fmt::format("right in what was tested: {}; not a proof", fmt::join(run.tests, ", "));
   if (const std::size_t warnings = count(Grade::warn); warnings > 0) text += "; " + count_name(warnings, "warning");
   if (count(Grade::not_judged) > 0) text += "; speed not judged everywhere";
   if (!run.collectives) return text;
@@ -527,6 +547,8 @@ bool has_run(const Measurement& run, const Pair& pair, std::string_view test) {
   if (pair.not_run.contains(name) || run.not_run.contains(name)) return false;
   const auto is_it = [&](const auto& one) { return one.from == pair.from && one.to == pair.to; };
   if (test == "atomics") return std::ranges::any_of(run.atomics, is_it);
+  if (const NamedTest* row = test_named(test); row != nullptr && row->figure != nullptr)
+    return (pair.*row->figure).has_value();
   const auto verified = pair.verified_bytes.find(name);
   return verified != pair.verified_bytes.end() && verified->second > 0;
 }
@@ -554,11 +576,14 @@ Judgement judge(const Measurement& measurement, const std::vector<std::vector<Pa
   judge_soak(measurement, judgement.remarks);
   judge_host_memory(measurement, judgement.remarks);
   judge_run(measurement, kernel_log, judgement.remarks);
+  judge_requested(measurement, judgement.remarks);
   for (Remark& remark : judgement.remarks)
     if (remark.grade == Grade::fail && is_unexpected(measurement, remark)) remark.grade = Grade::warn;
   judgement.fit = fitness(measurement, judgement.remarks);
+  const bool all = measurement.tests.empty();
   for (Remark& remark : judgement.remarks)
-    if (remark.grade == Grade::fail && std::ranges::none_of(wanted, [&](P2pUse use) { return concerns(remark, use); }))
+    if (all && remark.grade == Grade::fail &&
+        std::ranges::none_of(wanted, [&](P2pUse use) { return concerns(remark, use); }))
       remark.grade = Grade::warn;
   std::ranges::stable_sort(judgement.remarks, std::greater(), &Remark::grade);
   for (const Remark& remark : judgement.remarks) {
@@ -568,9 +593,9 @@ Judgement judge(const Measurement& measurement, const std::vector<std::vector<Pa
     Grade& grade = judgement.grades[from][to];
     grade = std::max(grade, remark.grade);
   }
-  judgement.proven = judgement.remarks.empty() || judgement.remarks.front().grade != Grade::fail;
+  judgement.proven = all && !judgement.fails();
   judgement.limited =
-      !judgement.proven && std::ranges::find(judgement.fit, Fitness::Kind::fit, &Fitness::kind) != judgement.fit.end();
+      judgement.fails() && std::ranges::find(judgement.fit, Fitness::Kind::fit, &Fitness::kind) != judgement.fit.end();
   judgement.summary = summary_of(judgement, measurement);
   return judgement;
 }

@@ -6,8 +6,8 @@
 #include <array>
 #include <cctype>
 #include <map>
-#include <sstream>
 
+#include "base/wrap.hpp"
 #include "probes/bench/report/report.hpp"
 #include "probes/bench/report/text.hpp"
 
@@ -56,16 +56,7 @@ class Page {
     text_ += painted(plain(text), code_of(grade), colour_) + "\n";
   }
   /// Adds an item of a list, broken between words.
-  void wrapped(std::string_view text) {
-    std::string row = "-";
-    std::istringstream words{plain(text)};
-    for (std::string word; words >> word; row += " " + word) {
-      if (row.size() + 1 + word.size() <= kColumns) continue;
-      line(row);
-      row = " ";
-    }
-    line(row);
-  }
+  void wrapped(std::string_view text) { text_ += "- " + wrap(plain(text), 2, kColumns) + "\n"; }
   void heading(std::string_view text) {
     blank();
     line(text);
@@ -180,7 +171,8 @@ Cell bytes_cell(const Report& report, const Pair& pair) {
   if (!pair.access) return {"no-peer", Grade::fail};
   if (!pair.refused.empty()) return {"refused", Grade::fail};
   const bool untested = pair.verified_bytes.empty() || grade_of_tests(report, pair, {"bytes"}) == Grade::fail;
-  return untested ? Cell{"untested", Grade::fail} : Cell{"ok", Grade::pass};
+  const bool in_full = report.measurement.tests.empty();
+  return untested ? Cell{"untested", in_full ? Grade::fail : Grade::not_judged} : Cell{"ok", Grade::pass};
 }
 
 void put_matrices(Page& page, const Report& report) {
@@ -289,7 +281,9 @@ void put_list(Page& page, const std::string& heading, const std::vector<std::str
 
 std::string verdict_line(const Judgement& judgement, bool colour) {
   Page page(colour);
-  page.line(judgement.summary, judgement.proven ? Grade::pass : judgement.limited ? Grade::warn : Grade::fail);
+  page.line(judgement.summary, judgement.proven                          ? Grade::pass
+                               : judgement.limited || !judgement.fails() ? Grade::warn
+                                                                         : Grade::fail);
   return std::move(page).text();
 }
 

@@ -39,6 +39,12 @@ std::vector<std::string> limited(std::vector<std::string> lines, std::size_t mos
 
 std::string pair_name(int from, int to) { return fmt::format("GPU {} -> GPU {}", from, to); }
 
+std::string end_name(const Wrong& end) {
+  const std::string who = end.from < 0 ? "a GPU" : pair_name(end.from, end.to);
+  if (end.kind == WrongKind::hung) return fmt::format("{} did not answer in {}", who, end.test);
+  return fmt::format("{}{} faulted at {} (the driver reports an error)", who, end.from < 0 ? "" : ":", end.test);
+}
+
 std::string size_name(std::uint64_t bytes) {
   constexpr std::array<std::string_view, 5> kUnits = {"B", "KiB", "MiB", "GiB", "TiB"};
   double size = static_cast<double>(bytes);
@@ -79,7 +85,9 @@ std::vector<std::string> not_run_lines(const Measurement& measurement) {
     for (const auto& [test, why] : pair.not_run) ++of_pairs[{test, why}];
   }
   std::vector<std::string> lines;
-  for (const auto& [test, why] : measurement.not_run) lines.push_back(fmt::format("{} not run: {}", test, why));
+  std::map<std::string, std::vector<std::string>> of_run;  // by reason
+  for (const auto& [test, why] : measurement.not_run) of_run[why].push_back(test);
+  for (const auto& [why, tests] : of_run) lines.push_back(fmt::format("{} not run: {}", fmt::join(tests, ", "), why));
   for (const auto& [what, count] : of_pairs) {
     lines.push_back(fmt::format("{} not run on {}: {}", what.first, count_name(count, "pair"), what.second));
   }
@@ -103,7 +111,7 @@ AtomicsState atomics_state(const Measurement& measurement) {
 std::string atomics_line(const Measurement& measurement) {
   const AtomicsState state = atomics_state(measurement);
   if (state.pairs == 0 || measurement.not_run.contains(kEverything)) return {};
-  if (!state.problem.empty()) return "Atomics: WRONG, " + state.problem;
+  if (!state.problem.empty()) return "Atomics: FAILED, " + state.problem;
   const std::string all = count_name(state.pairs, "pair");
   if (state.native < state.pairs) {
     return fmt::format(

@@ -21,6 +21,9 @@ std::vector<std::string> limited(std::vector<std::string> lines, std::size_t mos
 
 /// "GPU 0 -> GPU 1"
 std::string pair_name(int from, int to);
+/// "GPU 0 -> GPU 1 did not answer in store", "GPU 0 -> GPU 1: faulted at store (the driver reports an error)"; "a GPU"
+/// if the pair is not known.
+std::string end_name(const Wrong& end);
 /// "512 MiB", "4 B", "1.5 GiB"
 std::string size_name(std::uint64_t bytes);
 /// "1 pair", "12 pairs"
@@ -34,7 +37,7 @@ std::string fact(const nlohmann::json& facts, const char* key);
 /// Facts about GPU `address`, an empty object if there are none.
 nlohmann::json gpu_facts(const nlohmann::json& machine, const std::string& address);
 
-/// Tests that did not run, with reasons, "sweep not run: ..."; equal reasons of several pairs in one line.
+/// Tests that did not run, with reasons, "sweep not run: ..."; those of one reason, and of several pairs, in one line.
 std::vector<std::string> not_run_lines(const Measurement& measurement);
 
 /// Result of a run about atomics between its GPUs.
