@@ -272,7 +272,8 @@ int start(int argc, char** argv) {
   Options options;
   CLI::App app("p2p-bench: proves that every pair of GPUs moves correct bytes, then measures how fast.", "p2p-bench");
   app.footer(kFooter);
-  CLI::Option* quick = app.add_flag("--quick", options.asked.quick, "bytes and one rate: for every boot");
+  CLI::Option* quick =
+      app.add_flag("--quick", options.asked.quick, "bytes and one rate: for every boot")->option_text(" ");
   app.add_flag("--full", options.asked.full,
                "IPC, an all-reduce in CUDA graphs, atomics, wanted kinds of memory and NCCL too, and all repetitions "
                "of the handshakes");
