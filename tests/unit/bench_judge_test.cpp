@@ -247,7 +247,7 @@ TEST_CASE("bench judge: managed memory counts only where it is wanted, and nothi
     CHECK(bench.judged().limited);
     CHECK(
         bench.judged().summary.starts_with("fit for copies, nccl, custom-all-reduce; not for managed-memory; not "
-                                           "tested for atomics, compressible-memory: GPU 0 -> GPU 1: "));
+                                           "tested for atomics, compressible-memory: GPU 0 -> GPU 1"));
     CHECK(holds(bench.judged().summary, kind == WrongKind::hung ? "did not answer in managed" : "managed"));
     CHECK(fit(bench.judged(), P2pUse::nccl) == Fitness::Kind::fit);
   }

@@ -49,9 +49,9 @@ Not run:
 - sweep not run: not asked for
 
 Advice:
-- Tensor parallelism (NCCL rings, vLLM custom all-reduce) or expert
-  parallelism over NCCL all-to-all, not NVSHMEM (DeepEP) nor FlashInfer
-  one-shot all-to-all: atomics are NS on 2 of 2 pairs, normal for P2P over BAR1
+- Tensor parallelism (NCCL rings, vLLM custom all-reduce) or expert parallelism
+  over NCCL all-to-all, not NVSHMEM (DeepEP) nor FlashInfer one-shot all-to-all:
+  atomics are NS on 2 of 2 pairs, normal for P2P over BAR1
 )");
 }
 
