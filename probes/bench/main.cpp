@@ -314,7 +314,7 @@ int start(int argc, char** argv) {
       ->option_text("SECONDS")
       ->check(CLI::Range(1, 86'400));
   app.add_option("--nccl", options.nccl, "the libnccl to use; otherwise it is looked for")
-      ->option_text("PATH")
+      ->option_text("FILE")
       ->take_last();
   app.add_option(
          "--beside", options.beside,
