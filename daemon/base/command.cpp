@@ -27,6 +27,10 @@
 #include "base/inode.hpp"
 #include "base/result.hpp"
 
+#ifndef CLOSE_RANGE_CLOEXEC  // headers before Linux 5.11
+#define CLOSE_RANGE_CLOEXEC (1U << 2)
+#endif
+
 namespace p2pd {
 namespace {
 
@@ -248,7 +252,7 @@ struct Program {
     refuse(program, Refusal::At::standard_streams);
   }
   // Fails before Linux 5.11; then p2pd's own descriptors still close, as all of them are close-on-exec.
-  ::syscall(SYS_close_range, 3U, UINT_MAX, CLOSE_RANGE_CLOEXEC);
+  ::syscall(__NR_close_range, 3U, UINT_MAX, CLOSE_RANGE_CLOEXEC);
   ::umask(022);
   if (program.root != nullptr && (::chdir(program.root) != 0 || ::chroot(".") != 0))
     refuse(program, Refusal::At::chroot);

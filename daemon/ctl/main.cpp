@@ -346,6 +346,13 @@ int main(int argc, char** argv, const Registry& registry) {
     std::fputs(narrow_help(app.help()).c_str(), stdout);
     return written(kDone);
   }
+#ifdef P2PD_PORTABLE
+  if ((chosen->group == kChange || chosen->group == kRun) && chosen->run != bench && context.options.host.empty())
+    return print_error(context,
+                       {ErrorCode::invalid, fmt::format("{} needs p2pd installed; this is p2pctl alone", chosen->name),
+                        "sudo apt install ./p2pd_" P2PD_VERSION "_amd64.deb, from where this archive is from"},
+                       kBlocked);
+#endif
   log::start("p2pctl", log::Level::warning);
   try {
     const bool there = chosen->by_ssh && !context.options.host.empty();

@@ -20,8 +20,10 @@
 extern "C" {
 #include <pci/pci.h>
 }
+#ifndef P2PD_PORTABLE  // which links libpci.a, without versions
 // Symbol version for libpci 3.7 of Ubuntu 22.04. The parts that are used here are the same since 3.5.
 __asm__(".symver pci_fill_info, pci_fill_info@LIBPCI_3.5");
+#endif
 
 namespace p2pd {
 namespace {

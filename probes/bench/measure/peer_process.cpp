@@ -44,7 +44,7 @@ void keep_only(int channel) {
   const int null = ::open("/dev/null", O_RDWR | O_CLOEXEC);
   if (channel != kPlace) ::dup2(channel, kPlace);
   for (int standard = 0; standard < kPlace; ++standard) ::dup2(null, standard);
-  ::syscall(SYS_close_range, kPlace + 1U, UINT_MAX, 0U);
+  ::syscall(__NR_close_range, kPlace + 1U, UINT_MAX, 0U);
 }
 
 /// Message with room for a descriptor.
