@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: MIT
-// The functions of libsystemd that p2pctl calls, for P2PD_PORTABLE: each jumps to the one of this machine's libsystemd, or, where there is
-// none, returns -ENOSYS, as on a machine without a bus. Reference: dlopen(3).
+// The functions of libsystemd that p2pctl calls, for P2PD_PORTABLE: each jumps to the one of this machine's libsystemd;
+// where that is missing, it returns -ENOSYS. Reference: dlopen(3).
 #include <dlfcn.h>
 
 #include <cerrno>
 
-// clang-format off
-#define FUNCTIONS(each)                                                                                                         \
-  each(sd_booted) each(sd_bus_call_async) each(sd_bus_error_has_name) each(sd_bus_flush_close_unref) each(sd_bus_get_events)    \
-  each(sd_bus_get_fd) each(sd_bus_match_signal) each(sd_bus_message_append) each(sd_bus_message_get_error)                      \
-  each(sd_bus_message_is_method_error) each(sd_bus_message_new_method_call) each(sd_bus_message_read) each(sd_bus_message_ref)  \
-  each(sd_bus_message_rewind) each(sd_bus_message_unref) each(sd_bus_open_system) each(sd_bus_open_system_remote)               \
-  each(sd_bus_process) each(sd_bus_set_allow_interactive_authorization) each(sd_bus_set_method_call_timeout)                    \
-  each(sd_bus_slot_unref) each(sd_bus_wait) each(sd_journal_send) each(sd_journal_sendv)
-// clang-format on
+#define FUNCTIONS(each)                                                                                            \
+  each(sd_booted) each(sd_bus_call_async) each(sd_bus_error_has_name) each(sd_bus_flush_close_unref)               \
+      each(sd_bus_get_events) each(sd_bus_get_fd) each(sd_bus_match_signal) each(sd_bus_message_append)            \
+          each(sd_bus_message_get_error) each(sd_bus_message_is_method_error) each(sd_bus_message_new_method_call) \
+              each(sd_bus_message_read) each(sd_bus_message_ref) each(sd_bus_message_rewind)                       \
+                  each(sd_bus_message_unref) each(sd_bus_open_system) each(sd_bus_open_system_remote)              \
+                      each(sd_bus_process) each(sd_bus_set_allow_interactive_authorization)                        \
+                          each(sd_bus_set_method_call_timeout) each(sd_bus_slot_unref) each(sd_bus_wait)           \
+                              each(sd_journal_send) each(sd_journal_sendv)
 
 namespace {
 
@@ -21,14 +21,11 @@ int absent() { return -ENOSYS; }
 
 }  // namespace
 
-#define SLOT(name)                 \
-  extern "C" {                     \
-  void* late_##name;               \
-  }                                \
-  asm(".pushsection .text\n"       \
-      ".globl " #name "\n"         \
-      ".type " #name ",@function\n" #name ": jmp *late_" #name "(%rip)\n" \
-      ".popsection");
+#define SLOT(name)   \
+  extern "C" {       \
+  void* late_##name; \
+  }                  \
+  asm(".text\n.globl " #name "\n.type " #name ",@function\n" #name ": jmp *late_" #name "(%rip)");
 FUNCTIONS(SLOT)
 
 namespace {
