@@ -50,7 +50,9 @@ Result<Descriptor> open_inside(int root, const std::string& path, std::uint64_t 
   how.flags = flags | O_CLOEXEC;
   how.resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS;
   for (int attempt = 1;; ++attempt) {
-    const long fd = ::syscall(__NR_openat2, root, path.c_str(), &how, sizeof how);
+    long fd = ::syscall(__NR_openat2, root, path.c_str(), &how, sizeof how);
+    if (fd < 0 && errno == ENOSYS)
+      fd = ::openat(root, path.c_str(), static_cast<int>(how.flags));  // "/": see Root::open
     if (fd >= 0) return Descriptor(static_cast<int>(fd));
     if ((errno == EAGAIN || errno == EINTR) && attempt < kOpenAttempts) continue;
     return fail_errno(path);
@@ -88,10 +90,10 @@ Result<Root> Root::open(const std::filesystem::path& directory) {
   if (error) return fail_errno("root directory " + directory.string(), error.value());
   auto fd = std::make_shared<Descriptor>(::open(resolved.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
   if (!*fd) return fail_errno("root directory " + directory.string());
-  if (::syscall(__NR_openat2, -1, nullptr, nullptr, 0) < 0 && errno == ENOSYS) {
+  if (resolved != "/" && ::syscall(__NR_openat2, -1, nullptr, nullptr, 0) < 0 && errno == ENOSYS) {
     return fail(ErrorCode::io,
                 "this kernel has no openat2(2), without which paths cannot be kept inside a root directory",
-                "Run p2pd on Linux 5.6 or newer.");
+                "Use --root on Linux 5.6 or newer.");
   }
   return Root(std::move(resolved), std::move(fd));
 }

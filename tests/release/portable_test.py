@@ -6,9 +6,12 @@ In a minimal tree of each suite of Debian and Ubuntu that its archive has, a use
 says of a machine record what the p2pctl of P2PD_BUILD says of it, records and looks at the tree itself, and has verbs that need the package
 refuse. Needs root, mmdebstrap and the archives; a tree that cannot be made is a failure.
 """
+import ctypes
+import errno
 import os
 import pathlib
 import re
+import struct
 import subprocess
 import sys
 import tempfile
@@ -27,6 +30,15 @@ NOBODY = 65534
 
 def run(argv, **more):
     return subprocess.run([str(word) for word in argv], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, **more)
+
+
+def as_on_linux_5_4():
+    """Lets this process and its children have no openat2(2) and close_range(2), as on Ubuntu 20.04: seccomp(2) answers ENOSYS."""
+    code = [(0x20, 0, 0, 0), (0x15, 1, 0, 437), (0x15, 0, 1, 436), (0x06, 0, 0, 0x00050000 | errno.ENOSYS), (0x06, 0, 0, 0x7fff0000)]
+    program = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *one) for one in code))
+    filled = struct.pack("HxxxxxxQ", len(code), ctypes.addressof(program))
+    if ctypes.CDLL(None).prctl(22, 2, ctypes.create_string_buffer(filled), 0, 0) != 0:  # PR_SET_SECCOMP, SECCOMP_MODE_FILTER
+        raise OSError("prctl")
 
 
 class Portable(unittest.TestCase):
@@ -57,11 +69,11 @@ class Portable(unittest.TestCase):
         return tree
 
     @staticmethod
-    def inside(tree, *argv):
-        """Runs a program of the archive there, as a user without rights."""
+    def inside(tree, *argv, before=None):
+        """Runs a program of the archive there, as a user without rights; calls `before` in the new process."""
         return run(["unshare", "--mount", "--propagation", "private", "sh", "-c", 'mount --rbind /proc "$0/proc" && mount --rbind /sys "$0/sys" && '
                     f'exec chroot --userspec={NOBODY}:{NOBODY} "$0" env -i PATH=/usr/bin:/bin LC_ALL=C.UTF-8 HOME=/nonexistent sh -c \'cd "/srv/of a user"; exec "$@"\' sh "$@"',
-                    tree, *argv])
+                    tree, *argv], preexec_fn=before)
 
     def test_archive(self):
         self.assertLess(ARCHIVE.stat().st_size, LIMIT)
@@ -103,6 +115,10 @@ class Portable(unittest.TestCase):
             said = self.inside(tree, "p2pd/p2pctl", *argv)
             self.assertIn("\nP2P: ", said.stdout)
             self.assertIn(said.returncode, (0, 2, 4))
+        said = self.inside(tree, "p2pd/p2pctl", "doctor", before=as_on_linux_5_4)
+        self.assertIn("\nP2P: ", said.stdout)
+        said = self.inside(tree, "p2pd/p2pctl", "doctor", "--root", "here.json", before=as_on_linux_5_4)
+        self.assertIn("Use --root on Linux 5.6 or newer", said.stdout)
         said = self.inside(tree, "p2pd/p2pctl", "bench")
         self.assertIn("p2p-bench", said.stdout)
         before = run(["find", tree / "etc", tree / "var", tree / "usr", "-newer", tree / "srv/of a user/report.html"]).stdout
