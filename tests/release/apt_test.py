@@ -98,6 +98,17 @@ def works(machine, version):
     expect("Version" in machine.run("busctl get-property org.p2pd1 /org/p2pd1 org.p2pd1.Manager Version; echo Version"), "the service does not answer")
 
 
+def changed(place, package, pattern, text):
+    """The package with another control file: each match of the pattern replaced."""
+    folder, new = place / "changed", place / "p2pd_changed.deb"
+    subprocess.run(["dpkg-deb", "-R", package, folder], check=True)
+    control = folder / "DEBIAN/control"
+    control.write_text(re.sub(pattern, text, control.read_text()))
+    subprocess.run(["dpkg-deb", "-Zgzip", "--root-owner-group", "-b", folder, new], check=True, stdout=subprocess.DEVNULL)
+    shutil.rmtree(folder)
+    return new
+
+
 # ---- the cases ---------------------------------------------------------------------------------------------------------
 
 def case_installs_upgrades_and_leaves_nothing(machine):
@@ -115,7 +126,7 @@ def case_installs_upgrades_and_leaves_nothing(machine):
         works(machine, version_of(package))
         expect(machine.read("/etc/p2pd/p2pd.yaml") == "reboot_delay_s: 2\n", "the upgrade replaced an administrator's file")
         print(f"  {version_of(package)} installed", flush=True)
-    failed = machine.run("systemctl --failed --no-legend 'p2pd*'")
+    failed = machine.run("systemctl list-units --failed --no-legend 'p2pd*'")
     expect(failed == "", failed)
     machine.run(UNTYPED + "sudo apt purge p2pd", timeout_s=120)
     machine.run("rm /etc/apt/sources.list.d/p2pd.sources")
@@ -176,14 +187,10 @@ def case_no_room(machine):
     refused(machine, readme_lines()[2], "enough free space in /var/cache/apt/archives")
 
 
-def stand_in(place, package):
-    """This package with a lower version, for want of an older one."""
-    folder = place / "older"
-    subprocess.run(["dpkg-deb", "-R", package, folder], check=True)
-    control = folder / "DEBIAN/control"
-    control.write_text(re.sub(r"(?m)^Version: (.*)$", r"Version: \1~older", control.read_text()))
-    subprocess.run(["dpkg-deb", "-Zgzip", "--root-owner-group", "-b", folder, place / "p2pd_older.deb"], check=True, stdout=subprocess.DEVNULL)
-    return place / "p2pd_older.deb"
+def case_glibc_is_too_old(machine):
+    PUBLISHER.publish(changed(PUBLISHER.place, PUBLISHER.packages[-1], r"libc6 \(>= 2\.3\d\)", "libc6 (>= 9.1)"))
+    machine.run(UNTYPED + "\n".join(readme_lines()[:2]).replace(ADDRESS, PUBLISHER.address))
+    refused(machine, readme_lines()[2], "Depends: libc6 (>= 9.1)")
 
 
 def main():
@@ -193,7 +200,8 @@ def main():
     place.mkdir(parents=True)
     packages = [pathlib.Path(word).resolve() for word in words[1:] if word.endswith(".deb")]
     newest, = pathlib.Path(words[0]).resolve().glob("p2pd_*.deb")
-    PUBLISHER = Publisher(place, [*(packages or [stand_in(place, newest)]), newest])
+    older = packages or [changed(place, newest, r"(?m)^Version: (.*)$", r"Version: \1~older").rename(place / "p2pd_older.deb")]
+    PUBLISHER = Publisher(place, [*older, newest])
     scenarios = Scenarios(root, work, [word for word in words[1:] if not word.endswith(".deb")], with_p2pd=False)
     given = {name: text for name, text in files().items() if "blocked" in name}
     for case in scenarios.wanted(cases_of(globals())):
