@@ -45,7 +45,8 @@ using PendingFiles = std::map<std::string, std::optional<std::string>, std::less
 /// A directory tree as a whole file system, read-only: every path, and every symlink on the way, resolves inside it.
 ///
 /// Paths are absolute ("/etc/fstab"); ".." stops at the root. In a tree other than that of this process, file systems
-/// of the running kernel (proc, sysfs, efivarfs mounted there) are absent. Other roots than / need openat2(2), Linux 5.6.
+/// of the running kernel (proc, sysfs, efivarfs mounted there) are absent. Other roots than / need openat2(2),
+/// Linux 5.6.
 class RootReader {
  public:
   static constexpr std::size_t kReadLimit = 64U << 20;  ///< limit in bytes; a larger file is an error
