@@ -1,19 +1,11 @@
 // SPDX-License-Identifier: MIT
-// The functions of libsystemd that p2pctl calls, for P2PD_PORTABLE: each jumps to the one of this machine's libsystemd;
+// The functions of libsystemd, for P2PD_PORTABLE: each jumps to the one of this machine's libsystemd;
 // where that is missing, it returns -ENOSYS. Reference: dlopen(3).
 #include <dlfcn.h>
 
 #include <cerrno>
 
-#define FUNCTIONS(each)                                                                                            \
-  each(sd_booted) each(sd_bus_call_async) each(sd_bus_error_has_name) each(sd_bus_flush_close_unref)               \
-      each(sd_bus_get_events) each(sd_bus_get_fd) each(sd_bus_match_signal) each(sd_bus_message_append)            \
-          each(sd_bus_message_get_error) each(sd_bus_message_is_method_error) each(sd_bus_message_new_method_call) \
-              each(sd_bus_message_read) each(sd_bus_message_ref) each(sd_bus_message_rewind)                       \
-                  each(sd_bus_message_unref) each(sd_bus_open_system) each(sd_bus_open_system_remote)              \
-                      each(sd_bus_process) each(sd_bus_set_allow_interactive_authorization)                        \
-                          each(sd_bus_set_method_call_timeout) each(sd_bus_slot_unref) each(sd_bus_wait)           \
-                              each(sd_journal_send) each(sd_journal_sendv)
+#include "late_systemd.inc"  // FUNCTIONS: each word of the sources that begins as one
 
 namespace {
 

@@ -8,7 +8,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <charconv>
 #include <filesystem>
 #include <sstream>
 
@@ -31,9 +30,9 @@ std::vector<std::string> words_of(const std::string& line) {
 }
 
 std::optional<double> number(const std::string& word) {
+  std::istringstream text(word);
   double value = 0;
-  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
-  return error == std::errc() && end == word.data() + word.size() ? std::optional(value) : std::nullopt;
+  return text >> value && text.peek() == std::char_traits<char>::eof() ? std::optional(value) : std::nullopt;
 }
 
 /// Matrix below the first line that begins with `heading`: a line of columns, then rows "0 1.5 2.5". `to_row`: a row
