@@ -32,6 +32,10 @@ def run(argv, **more):
     return subprocess.run([str(word) for word in argv], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, **more)
 
 
+def comparable(output):
+    return re.sub(r'"took_ms": \d+', "", output)
+
+
 def as_on_linux_5_4():
     """Lets this process and its children have no openat2(2) and close_range(2), as on Ubuntu 20.04: seccomp(2) answers ENOSYS."""
     code = [(0x20, 0, 0, 0), (0x15, 1, 0, 437), (0x15, 0, 1, 436), (0x06, 0, 0, 0x00050000 | errno.ENOSYS), (0x06, 0, 0, 0x7fff0000)]
@@ -101,11 +105,10 @@ class Portable(unittest.TestCase):
         self.assertIn("--collectives", self.inside(tree, "p2pd/p2p-bench", "--help").stdout)
         for record in RECORDS:
             for verb in (["doctor"], ["plan"], ["doctor", "--json"]):
-                with self.subTest(record=record, verb=verb):
-                    wanted = run([BUILD / "bin/p2pctl", *verb, "--root", self.records / record])
-                    said = self.inside(tree, "p2pd/p2pctl", *verb, "--root", f"/srv/machines/{record}")
-                    self.assertEqual(said.stdout.replace("/srv/machines", str(self.records)), wanted.stdout)
-                    self.assertEqual(said.returncode, wanted.returncode)
+                wanted = run([BUILD / "bin/p2pctl", *verb, "--root", self.records / record])
+                said = self.inside(tree, "p2pd/p2pctl", *verb, "--root", f"/srv/machines/{record}")
+                self.assertEqual(comparable(said.stdout).replace("/srv/machines", str(self.records)), comparable(wanted.stdout), record)
+                self.assertEqual(said.returncode, wanted.returncode)
         said = self.inside(tree, "p2pd/p2pctl", "report", "--root", "/srv/machines/no-gpu", "report.html")
         self.assertEqual(said.returncode, 0, said.stdout)
         self.assertIn("<html", (tree / "srv/of a user/report.html").read_text())
