@@ -167,7 +167,7 @@ def case_signed_by_somebody_else(machine):
     sources = (PUBLISHER.web / "p2pd.sources").read_text()
     PUBLISHER.publish(*PUBLISHER.packages, key="somebody")
     (PUBLISHER.web / "p2pd.sources").write_text(sources)
-    refused(machine, "\n".join(["set -e", *readme_lines()]).replace(ADDRESS, PUBLISHER.address), "NO_PUBKEY")
+    refused(machine, "\n".join(["set -e", *readme_lines()]).replace(ADDRESS, PUBLISHER.address), "is not signed")
 
 
 def case_a_tampered_package(machine):
