@@ -132,6 +132,12 @@ class Portable(unittest.TestCase):
                              f"  next: sudo apt install ./p2pd_{version}_amd64.deb, from where this archive is from\n")
         self.assertEqual(run(["find", tree / "etc", tree / "var", tree / "usr", "-newer", tree / "srv/of a user/report.html"]).stdout, before)
 
+        for library in (path for folder in ("lib", "usr/lib") for path in (tree / folder / "x86_64-linux-gnu").glob("libsystemd.so*")):
+            library.unlink()
+        for verb, code in (("doctor", (0, 2, 4)), ("status", (3,)), ("history", (0,))):
+            said = self.inside(tree, "p2pd/p2pctl", verb)
+            self.assertIn(said.returncode, code, f"{verb} without libsystemd: {said.stdout}")
+
     def test_glibc_too_old(self):
         tree = self.tree(TOO_OLD)
         for program in ("p2pctl", "p2p-bench"):
