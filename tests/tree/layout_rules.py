@@ -43,7 +43,7 @@ BUDGET = {
     # tests by name (-t), with their list and what each needs; a hang is told apart from wrong data: bench
     "actions": 2590, "probes": 5166, "probes/bench": 9587,
 }
-GENERATED = {("daemon/machine/catalogue/catalogue.cpp", "catalogue.inc"), ("daemon/machine/modules/module_build.cpp", "compat.inc"),
+GENERATED = {("daemon/late_systemd.cpp", "late_systemd.inc"), ("daemon/machine/catalogue/catalogue.cpp", "catalogue.inc"), ("daemon/machine/modules/module_build.cpp", "compat.inc"),
              ("daemon/machine/hardware/gpus.cpp", "gpus.inc"), ("daemon/machine/hardware/pcie_path.cpp", "host-bridges.inc"),
              ("daemon/machine/catalogue/kernel_table.cpp", "kernel-table.inc"),
              ("daemon/report/page.cpp", "report_page.html.inc"), ("daemon/report/page.cpp", "report_page.css.inc"), ("daemon/report/page.cpp", "report_page.js.inc"),
