@@ -123,6 +123,11 @@ Version fails_from(const KernelTable& table, const Version& release) {
   return first;
 }
 
+std::string tested_release(const KernelTable& table, const Version& release) {
+  const auto* const row = row_of(table, release);
+  return row == nullptr ? "" : name_of(*row);
+}
+
 Result<KernelTable> parse_kernel_table(std::string_view text) { return TRY_IN("kernel-table.yaml", parse(text)); }
 
 Result<KernelTable> kernel_table() { return parse_kernel_table(kTable); }

@@ -37,6 +37,9 @@ struct KernelOutlook {
 KernelOutlook kernel_outlook(const KernelTable& table, const Version& release, std::string_view kernel,
                              const std::vector<std::string>& compat = {});
 
+/// Release whose builds decide for `release`: itself, or the nearest of its branch; empty: none was built.
+std::string tested_release(const KernelTable& table, const Version& release);
+
 /// First line of Linux ("7.2") that `release` is known not to build for; empty: none.
 Version fails_from(const KernelTable& table, const Version& release);
 

@@ -394,21 +394,23 @@ std::string why_packages_go(const Choice& choice, const Machine& machine) {
 }
 
 /// "built in tests for Linux 6.14": other kernels of a line count, and other releases of a branch.
-std::string test_builds(const EntryVerdict& verdict, const Machine& machine) {
+std::string test_builds(const Catalogue& catalogue, const EntryVerdict& verdict, const Machine& machine) {
   if (verdict.fit == Fit::open) return "test builds: not known";
   const std::string& release = machine.kernels.front().release;
   const std::string kernels = machine.kernels.size() > 1
                                   ? "every kernel here"
                                   : "Linux " + release.substr(0, release.find('.', release.find('.') + 1));
-  return (verdict.fit == Fit::fits ? "built in tests for " : "no test build for ") + kernels;
+  if (verdict.fit != Fit::fits) return "no test build for " + kernels;
+  const std::string tested = tested_release(catalogue.kernels, version_of(*verdict.entry));
+  return (tested == verdict.entry->base_version ? "" : tested + " ") + "built in tests for " + kernels;
 }
 
 /// Evidence for an entry on such a machine, for a person.
-void tell_evidence(Choice& choice, const EntryVerdict& verdict, const Machine& machine) {
+void tell_evidence(Choice& choice, const Catalogue& catalogue, const EntryVerdict& verdict, const Machine& machine) {
   const CatalogueEntry& entry = *verdict.entry;
   const std::set<std::string> cards = generations(machine);
   std::vector<std::string> parts;
-  if (!machine.kernels.empty()) parts.push_back(test_builds(verdict, machine));
+  if (!machine.kernels.empty()) parts.push_back(test_builds(catalogue, verdict, machine));
   choice.reported = !cards.empty();
   for (const std::string& generation : cards) {
     const auto known = entry.architectures.find(generation);
@@ -442,7 +444,7 @@ void settle_with(Choice& choice, const Catalogue& catalogue, const EntryVerdict&
     choice.notes.push_back(
         fmt::format("an image: whether its GPUs are of {} is checked when it boots", fmt::join(known, ", ")));
   }
-  tell_evidence(choice, verdict, machine);
+  tell_evidence(choice, catalogue, verdict, machine);
   if (const std::string why = choice.keeps_packages ? "" : why_packages_go(choice, machine); !why.empty())
     choice.notes.push_back("the driver's packages cannot stay: " + why);
   for (std::string& note : notes_on(catalogue, entry, machine)) choice.notes.push_back(std::move(note));
