@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 # Starts the program of this name in bin/, and says what this machine lacks if it cannot.
-self=$0
+case $0 in */*) self=$0 ;; *) self=./$0 ;; esac
 [ ! -L "$self" ] || self=$(readlink -f "$self")
 libc=$(getconf GNU_LIBC_VERSION 2>/dev/null) || libc="no glibc"
 minor=${libc#glibc 2.}

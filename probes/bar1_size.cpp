@@ -161,7 +161,8 @@ void judge(Finding& finding, const std::vector<Case>& gpus) {
   const auto build = std::ranges::find_if(gpus, [](const Case& gpu) { return gpu.dynamic != nullptr; });
   if (first->cause->name == "converted" && build != gpus.end())
     finding.next = fmt::format(
-        "Builds with \"dynamic BAR1\" map it piece by piece: \"p2pctl catalogue allow {}\" shows what is known of one.",
+        "Builds with \"dynamic BAR1\" map it piece by piece: \"sudo p2pctl catalogue allow {}\" shows what is known of "
+        "one.",
         build->dynamic->id);
 }
 

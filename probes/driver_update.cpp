@@ -40,7 +40,7 @@ Result<Finding> check(const Host& host, const Parameters& parameters) {
     finding.set(Verdict::pass,
                 fmt::format("driver {} is offered, and the catalogue has no modules for it: {} stays", update->offered,
                             update->installed),
-                "Nothing; a newer p2pd may have a build, and \"p2pctl catalogue add\" takes one.");
+                "Nothing; a newer p2pd may have a build, and \"sudo p2pctl catalogue add\" takes one.");
   return finding;
 }
 

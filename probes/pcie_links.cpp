@@ -101,7 +101,6 @@ void judge(Finding& finding, const std::map<std::string, Link>& links) {
   if (slow > 0) finding.summary += fmt::format("; {} at a lower speed now, as idle GPUs do", slow);
 }
 
-/// "8086:a700 (Intel Raptor Lake-S)"
 /// Names the host bridges that pairs pass, with what is known of them.
 void name_host_bridges(Finding& finding, const std::vector<PciDevice>& devices,
                        const std::vector<std::vector<Path>>& paths) {

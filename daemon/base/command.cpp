@@ -19,6 +19,7 @@
 #include <chrono>
 #include <climits>
 #include <csignal>
+#include <filesystem>
 #include <functional>
 #include <string>
 #include <string_view>
@@ -380,7 +381,13 @@ std::string quoted(const std::string& word) {
 
 std::map<std::string, std::string> Command::full_environment() const {
   std::map<std::string, std::string> all = environment;
+#ifdef P2PD_PORTABLE  // p2p-bench is beside p2pctl
+  std::error_code error;
+  const std::string own = std::filesystem::read_symlink("/proc/self/exe", error).parent_path().string();
+  all.emplace("PATH", own.empty() ? kPath : own + ":" + kPath);
+#else
   all.emplace("PATH", kPath);
+#endif
   all.emplace("LC_ALL", "C");
   all.emplace("HOME", ::geteuid() == 0 ? "/root" : "/");
   return all;

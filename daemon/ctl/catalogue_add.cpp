@@ -94,7 +94,7 @@ Result<Pins> named(const Options& options, const Catalogue& all, const Host& hos
   if (same != all.entries.end())
     return fail(
         ErrorCode::invalid, fmt::format("{} is in the catalogue already ({})", pins.id, same->source),
-        fmt::format("\"p2pctl catalogue allow {}\" lets this machine use it; --id OTHER/{} names yours otherwise.",
+        fmt::format("\"sudo p2pctl catalogue allow {}\" lets this machine use it; --id OTHER/{} names yours otherwise.",
                     pins.id, options.branch));
   pins.path = fmt::format("{}/{}-{}.yaml", kCatalogueDropIns, fork, options.branch);
   if (TRY(host.files().capture(pins.path)).kind != FileState::Kind::absent)
@@ -237,8 +237,9 @@ Result<int> catalogue_add(const Context& context) {
     fmt::print("{} is pinned: {}\n", paint(Colour::bold, entry.id), file);
     print_entry(all, entry, source);
   }
-  if (!options.no_build) TRY_IN(fmt::format("{} is pinned, but", entry.id), build_here(context, all, entry, stop_fd));
-  const char* const builds = options.no_build ? "" : "It builds for this machine's kernels. ";
+  const bool builds_here = !options.no_build && !options.pin_only;
+  if (builds_here) TRY_IN(fmt::format("{} is pinned, but", entry.id), build_here(context, all, entry, stop_fd));
+  const char* const builds = !builds_here ? "" : "It builds for this machine's kernels. ";
   if (!options.pin_only && TRY(said_yes(options, fmt::format("{}Use it on this machine, with these hashes?", builds))))
     TRY(allow_entry(context, host, entry, Allowance{source.base_commit, entry.commit, pins.runfile.sha256}));
   else if (!options.json)

@@ -28,7 +28,7 @@ static int list_steps(const Context& context, const Plan& plan) {
   }
   Rows rows;
   for (const Step& s : plan.steps) rows.push_back({std::string(to_string(s.kind)), s.id, s.title});
-  fmt::print("{}  {}\n", paint(Colour::bold, plan.name), plan.title);
+  fmt::print("{}  {}\n", paint(Colour::bold, plan.name), harmless(plan.title));
   print_table(rows);
   return kDone;
 }

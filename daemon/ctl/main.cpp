@@ -245,7 +245,8 @@ constexpr const char* kFooter = R"(Examples:
   p2pctl VERB --help           the options of a verb; man p2pctl has all of it
 
 Exit codes:
-  0  done, or nothing to do; doctor, status: P2P is proven on this boot
+  0  done, or nothing to do; doctor, status: P2P is proven on this boot,
+     or every step of a plan without a proof holds
   1  error
   2  something would change, or has changed (doctor, verify,
      plan --detailed-exitcode); nobody could be asked (--yes)
@@ -305,6 +306,7 @@ int main(int argc, char** argv, const Registry& registry) {
   }
   Context context;
   context.registry = registry;
+  context.options.json = std::find(argv, argv + argc, std::string_view("--json")) != argv + argc;
   if (const Result<void> verb = words.size() > 1 ? check_verb(words[1]) : Result<void>(); !verb)
     return print_error(context, verb.error());
   CLI::App app("p2pctl: GPU peer-to-peer over PCIe, made to work and proven", "p2pctl");
@@ -337,7 +339,6 @@ int main(int argc, char** argv, const Registry& registry) {
     return written(code);
   } catch (const CLI::ParseError& error) {
     const std::vector<CLI::App*> verb = app.get_subcommands();
-    context.options.json = std::find(argv, argv + argc, std::string_view("--json")) != argv + argc;
     return print_error(context, {ErrorCode::invalid, harmless(error.what()),
                                  fmt::format("\"p2pctl {}--help\" shows what it takes",
                                              verb.empty() ? "" : verb.front()->get_name() + " ")});
@@ -347,10 +348,12 @@ int main(int argc, char** argv, const Registry& registry) {
     return written(kDone);
   }
 #ifdef P2PD_PORTABLE
-  if ((chosen->group == kChange || chosen->group == kRun) && chosen->run != bench && context.options.host.empty())
+  const bool allows = context.options.catalogue_verb != nullptr && context.options.catalogue_verb != catalogue_diff;
+  const bool changes = allows || chosen->group == kChange || chosen->group == kRun || chosen->run == make_mirror;
+  if (changes && chosen->run != bench && context.options.host.empty())
     return print_error(context,
                        {ErrorCode::invalid, fmt::format("{} needs p2pd installed; this is p2pctl alone", chosen->name),
-                        "sudo apt install ./p2pd_" P2PD_VERSION "_amd64.deb, from where this archive is from"},
+                        "install the package of the same release: sudo apt install ./p2pd_" P2PD_VERSION "_amd64.deb"},
                        kBlocked);
 #endif
   log::start("p2pctl", log::Level::warning);

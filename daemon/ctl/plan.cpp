@@ -67,9 +67,10 @@ nlohmann::json to_json(const PlanPreview& all) {
 
 void print_change(const Change& change, bool reboot) {
   const Description& description = change.description;
-  fmt::print("   {}{}\n", description.summary, reboot ? paint(Colour::yellow, "  (reboot)") : "");
+  fmt::print("   {}{}\n", harmless(description.summary), reboot ? paint(Colour::yellow, "  (reboot)") : "");
   for (const Description::File& file : description.files) fmt::print("      {}\n", harmless(file.path));
-  for (const std::string& command : description.commands) fmt::print("      {}\n", paint(Colour::blue, "$ " + command));
+  for (const std::string& command : description.commands)
+    fmt::print("      {}\n", paint(Colour::blue, "$ " + harmless(command)));
   for (const std::string& note : description.notes) print_table({{"  ", "note", note}});
   if (!description.cost.empty()) print_table({{"  ", paint(Colour::yellow, "cost"), description.cost}});
 }
@@ -94,7 +95,7 @@ void print_files(const PlanPreview& all) {
 
 /// Prints every check and every change, in the plan's order.
 void print_diff(const PlanPreview& all) {
-  fmt::print("{}  {}\n\n", paint(Colour::bold, all.plan.name), all.plan.title);
+  fmt::print("{}  {}\n\n", paint(Colour::bold, all.plan.name), harmless(all.plan.title));
   for (const Preview& preview : all.steps) {
     print_table({row_of(preview.standing, all.seen)});
     for (const Change& change : preview.changes) print_change(change, all.reboots_for(preview, change));

@@ -178,6 +178,7 @@ static Result<bool> wants_undo(const Context& context, Event event) {
   if (options.yes || (event != Event::revert && event != Event::cancel)) return true;
   TRY(require_consent(options));
   const Result<nlohmann::json> status = known_status(context);
+  if (!status && !options.host.empty()) return Failure(status.error());
   if (!status) return said_yes(options, "The state cannot be read; the undo records suffice. Undo the changes?");
   const Rows rows = undone_by(*status, event);
   if (rows.empty()) return true;

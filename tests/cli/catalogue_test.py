@@ -160,7 +160,7 @@ class DropIns(Case):
                 done = self.ctl()
                 self.assertEqual((done.returncode, done.stdout), (1, ""))
                 self.assertRegex(done.stderr, r"\Ap2pctl: .*/etc/p2pd/catalogue\.d/bad\.yaml")
-        self.assertRegex(done.stderr, r"schema p2pd\.catalogue/1; .*\n  next: \"p2pctl catalogue add")
+        self.assertRegex(done.stderr, r"schema p2pd\.catalogue/1; .*\n  next: \"sudo p2pctl catalogue add")
 
     def test_the_same_again_is_no_contradiction(self):
         id_ = "aikitoria/565.77-p2p"

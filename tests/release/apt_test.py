@@ -95,7 +95,8 @@ def works(machine, version):
     expect(machine.run("p2pctl --version") == f"p2pctl {re.sub('~.*', '', version)}", machine.run("p2pctl --version"))
     said = machine.shell("p2pctl doctor").stdout
     expect("P2P: " in said or "no NVIDIA GPU" in said, said)
-    expect("Version" in machine.run("busctl get-property org.p2pd1 /org/p2pd1 org.p2pd1.Manager Version; echo Version"), "the service does not answer")
+    told = machine.run("busctl get-property org.p2pd1 /org/p2pd1 org.p2pd1.Manager Version")
+    expect(told == f's "{re.sub("~.*", "", version)}"', f"the service says {told}")
 
 
 def changed(place, package, pattern, text):

@@ -260,7 +260,7 @@ def case_removal_with_an_open_run(machine):
     """It is refused while changes are left, and the worker is there again; a run that has changed nothing is cancelled."""
     before = (run := machine.apply("external")) and machine.state("rebooting")["state"]
     done = maintainer(machine, "prerm remove")
-    expect(done.returncode == 1 and '"p2pctl revert" does that' in done.stdout, f"{done.returncode}: {done.stdout}")
+    expect(done.returncode == 1 and '"sudo p2pctl revert" does that' in done.stdout, f"{done.returncode}: {done.stdout}")
     machine.run("systemctl -q is-active p2pd-worker.socket")
     expect((now := machine.status())["run"] == run and now["state"] == before, f"{now}")
     expect(maintainer(machine, "prerm upgrade 0.2.0").returncode == 0 and machine.status()["state"] == before, "an upgrade ended the run")

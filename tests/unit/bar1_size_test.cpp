@@ -124,7 +124,7 @@ TEST_CASE("bar1-size: a converted card needs a build with dynamic BAR1, and is i
   const Finding refused = look(0x2684, 32 * kGiB, nullptr);
   CHECK(refused.verdict == Verdict::fail);
   CHECK_FALSE(refused.impossible);
-  CHECK(contains(refused.next, "\"p2pctl catalogue allow Duanyll/595.71.05-p2p-48g\""));
+  CHECK(contains(refused.next, "\"sudo p2pctl catalogue allow Duanyll/595.71.05-p2p-48g\""));
   CHECK(look(0x2684, 32 * kGiB, kAllowed).verdict == Verdict::pass);
   CHECK(look(0x2684, 256 * kMiB, kAllowed).facts["gpus"][0]["cause"] == "driver_option");  // not its largest yet
   const Finding ampere = look(0x2204, 32 * kGiB, kAllowed);                                // no such build knows Ampere

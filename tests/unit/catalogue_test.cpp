@@ -185,7 +185,7 @@ TEST_CASE("catalogue: a drop-in adds, may say a row again, and contradicts no pi
 TEST_CASE("catalogue: one of an older p2pd names its next step", "[catalogue]") {
   const Error error = refused({{"schema", "p2pd.catalogue/1"}, {"entries", Json::array()}});
   CHECK(error.message == "mine.yaml: schema p2pd.catalogue/1; this p2pd reads p2pd.catalogue/2");
-  CHECK(error.next == "\"p2pctl catalogue add REPOSITORY BRANCH\" writes an entry anew.");
+  CHECK(error.next == "\"sudo p2pctl catalogue add REPOSITORY BRANCH\" writes an entry anew.");
 }
 
 TEST_CASE("catalogue: an allowance fills in what is missing, and counts for the hashes it was given to",

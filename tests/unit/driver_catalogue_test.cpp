@@ -255,7 +255,7 @@ TEST_CASE("catalogue: drop-ins are the YAML files of their directory", "[catalog
   put("10-mine.yaml", test::kTablesText);
   put("old.json", "not YAML: not looked at: [");
   const Catalogue all = load().value();
-  CHECK(all.notes == std::vector<std::string>{"/etc/p2pd/catalogue.d/old.json is not read: \"p2pctl catalogue add "
+  CHECK(all.notes == std::vector<std::string>{"/etc/p2pd/catalogue.d/old.json is not read: \"sudo p2pctl catalogue add "
                                               "REPOSITORY BRANCH\" adds its build again"});
   REQUIRE(all.entries.size() == shipped + 2);
   CHECK(all.entries.front().id == "test/main-on-9.9.8");  // the oldest release

@@ -151,7 +151,7 @@ TEST_CASE("staging: only entries that may be used, and plain URLs, are taken") {
   Error error = world.check(kDriverRunfile).error();
   CHECK(error.message ==
         "test/main (/etc/p2pd/catalogue.d/test.yaml) may not be used yet: its hashes are confirmed by one source only");
-  CHECK(error.next == "\"p2pctl catalogue allow test/main\" shows what is known of it, and asks.");
+  CHECK(error.next == "\"sudo p2pctl catalogue allow test/main\" shows what is known of it, and asks.");
   world.release()["runfile"].erase("sha256");
   CHECK(world.check(kDriverRunfile)
             .error()

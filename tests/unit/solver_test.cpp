@@ -73,7 +73,7 @@ TEST_CASE("solver: candidates that would fit are named, never chosen", "[solver]
   CHECK(choice.entry == nullptr);
   CHECK(
       choice.next.ends_with("Would fit, and may not be used yet: fork/590.48.01. "
-                            "\"p2pctl catalogue allow fork/590.48.01\" shows what is known, and asks."));
+                            "\"sudo p2pctl catalogue allow fork/590.48.01\" shows what is known, and asks."));
   Catalogue allowed = made();
   allowed.entries[4].allowed = true;
   CHECK(choose_driver(allowed, machine).entry->id == "fork/590.48.01");
@@ -213,7 +213,7 @@ TEST_CASE("solver: a converted card takes a build with dynamic BAR1, and no othe
   const Machine machine = machine_of({2, converted}, {{"6.1.0"}});
   Choice choice = choose_driver(all(), machine);
   CHECK(choice.cause == "converted-card");
-  CHECK(choice.next.find("\"p2pctl catalogue allow fork/595.71.05\"") != std::string::npos);
+  CHECK(choice.next.find("\"sudo p2pctl catalogue allow fork/595.71.05\"") != std::string::npos);
   Catalogue all = made();
   all.entries[5].allowed = true;
   choice = choose_driver(all, machine);
@@ -331,13 +331,15 @@ TEST_CASE("solver: a build for the installed packages that no file lists is for 
   REQUIRE(choice.possible.size() == 1);
   CHECK(choice.possible.front().id == "fork/565.57.01-on-565.60");
   CHECK_FALSE(choice.possible.front().usable());
-  CHECK(std::ranges::count(choice.notes,
-                           "the driver's packages cannot stay: no build of 565.60 is listed; \"p2pctl catalogue allow "
-                           "fork/565.57.01-on-565.60\" shows one that may fit, and asks") == 1);
+  CHECK(std::ranges::count(
+            choice.notes,
+            "the driver's packages cannot stay: no build of 565.60 is listed; \"sudo p2pctl catalogue allow "
+            "fork/565.57.01-on-565.60\" shows one that may fit, and asks") == 1);
   machine.packages.version = machine.installed = "570.200";
   const Choice none = choose_driver(all(), machine);
   CHECK(none.cause == "older");
-  CHECK(none.next.ends_with("\"p2pctl catalogue allow fork/570.86.16-on-570.200\" shows what is known, and asks."));
+  CHECK(
+      none.next.ends_with("\"sudo p2pctl catalogue allow fork/570.86.16-on-570.200\" shows what is known, and asks."));
   machine.gpus = {gpu_of(Card{k5090}, 0), gpu_of(Card{k5090}, 1)};  // such cards are not among those of the patch
   CHECK(choose_driver(all(), machine).possible.empty());
 }

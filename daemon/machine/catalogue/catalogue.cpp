@@ -289,7 +289,7 @@ Result<void> add_file(const CatalogueFile& file, Tables& into) {
   const std::string schema = fields.text("schema", [](std::string_view text) { return !text.empty(); });
   if (!schema.empty() && schema != "p2pd.catalogue/2")
     return fail(ErrorCode::invalid, fmt::format("schema {}; this p2pd reads p2pd.catalogue/2", schema),
-                "\"p2pctl catalogue add REPOSITORY BRANCH\" writes an entry anew.");
+                "\"sudo p2pctl catalogue add REPOSITORY BRANCH\" writes an entry anew.");
   std::vector<std::string> hosts = fields.texts("runfile_hosts", is_runfile_host, Need::optional);
   const std::string releases_at = fields.text("releases_at", is_repository, Need::optional);
   std::vector<std::pair<Table*, Json>> tables;
@@ -504,7 +504,7 @@ static Result<Catalogue> read_catalogue(const Host& host, const std::vector<Cata
     if (name.ends_with(".yaml"))
       files.push_back(TRY(catalogue_file(path, TRY(host.files().read(path, kCatalogueLimit)))));
     else if (name.ends_with(".json"))  // file of an older p2pd
-      skipped.push_back(path + " is not read: \"p2pctl catalogue add REPOSITORY BRANCH\" adds its build again");
+      skipped.push_back(path + " is not read: \"sudo p2pctl catalogue add REPOSITORY BRANCH\" adds its build again");
   }
   files.insert(files.end(), more.begin(), more.end());
   Catalogue all = TRY(parse_catalogue(files));

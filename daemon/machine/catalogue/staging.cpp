@@ -26,7 +26,7 @@ bool is_mirror(std::string_view url) {
 Error not_usable_yet(const CatalogueEntry& entry) {
   return {ErrorCode::invalid,
           fmt::format("{} ({}) may not be used yet: {}", entry.id, entry.source, entry.why_not_usable()),
-          fmt::format("\"p2pctl catalogue allow {}\" shows what is known of it, and asks.", entry.id)};
+          fmt::format("\"sudo p2pctl catalogue allow {}\" shows what is known of it, and asks.", entry.id)};
 }
 
 }  // namespace

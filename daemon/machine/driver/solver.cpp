@@ -193,10 +193,11 @@ std::optional<Gate> converted_gate(const Catalogue& catalogue, const Machine& ma
   if (build == nullptr)
     return Gate{"converted-card", summary,
                 "Use cards with the memory that their maker gave them: BAR1 of this one stays that of its model."};
-  return Gate{"converted-card", summary,
-              fmt::format("Builds with \"dynamic BAR1\" map it piece by piece: \"p2pctl catalogue allow {}\" shows "
-                          "what is known of one.",
-                          build->id)};
+  return Gate{
+      "converted-card", summary,
+      fmt::format("Builds with \"dynamic BAR1\" map it piece by piece: \"sudo p2pctl catalogue allow {}\" shows "
+                  "what is known of one.",
+                  build->id)};
 }
 
 /// Checks that BAR1 can cover the VRAM; an unknown size becomes a question, a BAR1 that can still grow a note.
@@ -280,7 +281,7 @@ void settle_without_entry(Choice& choice, const Machine& machine) {
   for (auto graft = choice.possible.rbegin(); graft != choice.possible.rend(); ++graft) candidates.push_back(graft->id);
   const std::string cards = fmt::format("{}", fmt::join(generations(machine), ", "));
   Gate gate{"no-entry", "no build of the catalogue is allowed on this machine",
-            "\"p2pctl catalogue add REPOSITORY BRANCH\" adds one."};
+            "\"sudo p2pctl catalogue add REPOSITORY BRANCH\" adds one."};
   if (nearest != nullptr && nearest->cause == "architecture")
     gate = {nearest->cause, fmt::format("no driver of the catalogue gives P2P between {} cards", cards),
             "No kernel or setting changes that."};
@@ -294,7 +295,7 @@ void settle_without_entry(Choice& choice, const Machine& machine) {
                                        : "Boot a kernel that it fits, and remove those that it does not."};
   if (!candidates.empty())
     gate.next += fmt::format(
-        " Would fit, and may not be used yet: {}. \"p2pctl catalogue allow {}\" shows what is known, and asks.",
+        " Would fit, and may not be used yet: {}. \"sudo p2pctl catalogue allow {}\" shows what is known, and asks.",
         fmt::join(candidates, ", "), candidates.back());
   settle(choice, gate);
 }
@@ -385,7 +386,7 @@ std::string why_packages_go(const Choice& choice, const Machine& machine) {
   if (build == nullptr && choice.possible.empty())
     return fmt::format("no build of {} may be used and fits", packages.version);
   if (build == nullptr)
-    return fmt::format("no build of {} is listed; \"p2pctl catalogue allow {}\" shows one that may fit, and asks",
+    return fmt::format("no build of {} is listed; \"sudo p2pctl catalogue allow {}\" shows one that may fit, and asks",
                        packages.version, choice.possible.front().id);
   if (machine.nvlink && build->nvlink == "lost")
     return fmt::format("with {}, the build of their version, bridged GPUs lose their NVLink", build->id);
