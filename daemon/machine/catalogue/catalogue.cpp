@@ -255,8 +255,9 @@ struct Tables {
 bool agree(const Json& one, const Json& other) {
   if (one.is_null() || other.is_null()) return true;
   if (!one.is_object() || !other.is_object()) return one == other;
-  return std::ranges::all_of(one.items(),
-                             [&](const auto& item) { return agree(item.value(), other.value(item.key(), Json())); });
+  auto items = one.items();
+  return std::all_of(items.begin(), items.end(),
+                     [&](const auto& item) { return agree(item.value(), other.value(item.key(), Json())); });
 }
 
 Json at(const Json& row, const char* pin) {

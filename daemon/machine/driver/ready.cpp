@@ -54,7 +54,9 @@ Result<std::map<std::string, bool>> drift_from(const nlohmann::json& proven, con
     const nlohmann::json then = proven.is_object() ? proven.value(key, nlohmann::json()) : nlohmann::json();
     if (key == "build_ids" && then.is_null()) return true;  // an older p2pd proved it
     if (key != "modules" && key != "build_ids") return then == here;
-    return then.is_object() && std::ranges::all_of(then.items(), [&](const auto& module) {  // more may be loaded by now
+    auto modules = then.items();
+    return then.is_object() &&
+           std::all_of(modules.begin(), modules.end(), [&](const auto& module) {  // more may be loaded
              return here.value(module.key(), nlohmann::json()) == module.value();
            });
   };

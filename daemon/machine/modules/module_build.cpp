@@ -153,7 +153,7 @@ Result<nlohmann::json> describe_modules(const Host& host, const ModuleBuild& bui
     const std::string srcversion = info["srcversion"];
     if (srcversion.empty() || srcversion.find_first_not_of("0123456789ABCDEF") != std::string::npos)
       return fail(ErrorCode::invalid, file + " has no srcversion");
-    nlohmann::json& module = modules[name] = to_json({module_build_id(host, file), srcversion});
+    nlohmann::json& module = modules[std::string(name)] = to_json({module_build_id(host, file), srcversion});
     module["sha256"] = TRY(sha256_of_file(host, file));
   }
   return modules;

@@ -84,7 +84,7 @@ Result<Identities> kept_beside(const Host& host, const CatalogueEntry& entry, co
     return Identities();
   Identities out;
   for (const std::string_view module : kModuleNames) {
-    const nlohmann::json recorded = record["modules"].value(module, nlohmann::json::object());
+    const nlohmann::json recorded = record["modules"].value(std::string(module), nlohmann::json::object());
     out.emplace(module, ModuleIdentity{recorded.value("build_id", ""), recorded.value("srcversion", "")});
   }
   return out;
@@ -130,7 +130,7 @@ Result<InstalledModules> installed_modules(const Host& host, const CatalogueEntr
   Names as_built;
   for (const std::string_view module : kModuleNames) {
     const auto found = listed->find(renamed(module, dkms ? "nvidia" : base));
-    out.files[module] = found == listed->end() ? nlohmann::json() : nlohmann::json(found->second);
+    out.files[std::string(module)] = found == listed->end() ? nlohmann::json() : nlohmann::json(found->second);
     if (wanted.empty()) continue;
     if (found == listed->end() || !host.files().exists(found->second)) {
       lacks(fmt::format("{} has no {}", release, module));

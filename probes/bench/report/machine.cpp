@@ -80,7 +80,7 @@ void put_gpus(nlohmann::json& facts, const Host& host, const std::vector<std::st
   for (const std::string& address : addresses) {
     facts["gpus"].push_back(facts_of_gpu(host, address, devices));
     const nlohmann::json& gpu = facts["gpus"].back();
-    if (gpu.contains("iommu_group_type")) domains.insert(gpu["iommu_group_type"]);
+    if (gpu.contains("iommu_group_type")) domains.insert(gpu["iommu_group_type"].get<std::string>());
   }
   if (!domains.empty()) facts["iommu_domain"] = fmt::format("{}", fmt::join(domains, ", "));
 }
