@@ -298,7 +298,8 @@ Plan checks_of(Plan plan, const Registry& registry, bool quick) {
     step.needs.clear();
     Parameters with = Parameters::object();
     for (const Parameter& parameter : probe.parameters)
-      if (const auto value = step.with.find(parameter.name); value != step.with.end()) with[std::string(parameter.name)] = *value;
+      if (const auto value = step.with.find(parameter.name); value != step.with.end())
+        with[std::string(parameter.name)] = *value;
     if (quick && !probe.quick.empty()) with.update(Parameters::parse(probe.quick));
     step.with = std::move(with);
   }
