@@ -6,7 +6,6 @@ inventory of packaging/ansible. Needs root.
 ROOT is a tree made by tests/system/root with the packages of tests/fleet/packages, DEB a folder with p2pd's package. The cases follow
 each other on the same machines. Prints "ok NAME" or "FAIL NAME: why" a scenario.
 """
-import email.utils
 import hashlib
 import json
 import os
@@ -19,7 +18,7 @@ import sys
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "system"))
-from fleet import CONFIG, PLANS, TOP, begin, environment, fleet, key_pair, known_hosts, names, serve, simulated  # noqa: E402
+from fleet import CONFIG, PLANS, TOP, begin, environment, fleet, key_pair, known_hosts, names, repository, serve, simulated  # noqa: E402
 from service import ARGUMENT, cases_of, expect  # noqa: E402
 
 COUNT = 4
@@ -32,25 +31,6 @@ BARE = "p2pd is not installed here: rollout installs "
 FOLDERS = ("boot", "etc", "usr", "var/lib/p2pd", "var/cache")  # folders that must be as before after a rollback
 # written by any program that is installed or removed
 MOVING = re.compile(r"(etc/(passwd|group|shadow|gshadow)-|etc/ld\.so\.cache|boot/grub/grubenv|var/cache/(apt|ldconfig|debconf)/.*|.*/__pycache__/.*)$")
-
-
-def repository(place, deb, name):
-    """Makes an apt repository in place/repository, signed with a new key; returns the file of its public half."""
-    def run(*argv, cwd=place):
-        return subprocess.run(argv, cwd=cwd, env=environment(place), check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout
-    folder = place / "repository"
-    (folder / "dists/stable/main/binary-amd64").mkdir(parents=True, exist_ok=True)
-    shutil.copy(deb, folder)
-    packages = run("dpkg-scanpackages", "--multiversion", ".", cwd=folder)
-    (folder / "dists/stable/main/binary-amd64/Packages").write_bytes(packages)
-    (folder / "dists/stable/Release").write_text(
-        f"Origin: p2pd\nSuite: stable\nCodename: stable\nComponents: main\nArchitectures: amd64\nDate: {email.utils.formatdate(usegmt=True)}\n"
-        f"SHA256:\n {hashlib.sha256(packages).hexdigest()} {len(packages)} main/binary-amd64/Packages\n")
-    run("gpg", "--batch", "--passphrase", "", "--quick-generate-key", f"{name} <{name}@example.com>", "ed25519", "sign", "never")
-    run("gpg", "--batch", "--yes", "--local-user", name, "--output", folder / "dists/stable/InRelease", "--clearsign", folder / "dists/stable/Release")
-    key = place / f"{name}.gpg"
-    key.write_bytes(run("gpg", "--export", name))
-    return key
 
 
 class Control:
@@ -163,17 +143,18 @@ def case_check_of_bare_machines(control, before):
 
 def case_no_package(control, before):
     """Each way to have none ends in a sentence with the reason, on the first machine."""
-    good, other = (repository(control.place, control.deb, name) for name in ("good", "other"))  # signed with the key of `other`
-    server = serve(control.place / "repository")
+    for name in ("good", "other"):
+        (control.place / f"{name}.gpg").write_bytes(repository(control.place / name, control.deb))
+    server = serve(control.place / "other")
     for words, why in (((), "No package matching 'p2pd' is available. Put p2pd_VERSION_amd64.deb next to the inventory"),
                        (("p2pd_deb=/nowhere.deb",), "Could not find or access '/nowhere.deb'"),
                        ((f"p2pd_repository={server}",), f"set p2pd_repository_key to the key that signs {server}"),
-                       ((f"p2pd_repository={server}", f"p2pd_repository_key={good}"), "is not signed")):
+                       ((f"p2pd_repository={server}", f"p2pd_repository_key={control.place}/good.gpg"), "is not signed")):
         said = control.rollout(*(word for one in words for word in ("-e", one)), status=1)
         expect(why in said and set(recap(said)) == {"gpu1"}, f"{words}: {said}")
     for machine in control.machines:
         expect_untouched(machine, before)
-    control.repository = ("-e", f"p2pd_repository={server}", "-e", f"p2pd_repository_key={other}")
+    control.repository = ("-e", f"p2pd_repository={server}", "-e", f"p2pd_repository_key={control.place}/other.gpg")
 
 
 def case_blocked(control, before):

@@ -13,6 +13,7 @@ import pathlib
 import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 
 TOP = pathlib.Path(__file__).resolve().parents[2]
@@ -104,6 +105,20 @@ def known_hosts(root, count):
     """Lines of known_hosts for these machines, which have the host key of their tree."""
     host_key = (root / "etc/ssh/ssh_host_ed25519_key.pub").read_text().rsplit(None, 1)[0]
     return "".join(f"{address(number)} {host_key}\n" for number in range(1, count + 1))
+
+
+def repository(folder, deb):
+    """Makes an apt repository with the package in a new folder, signed with a new key; returns the key."""
+    with tempfile.TemporaryDirectory() as home:
+        settings = {"PATH": os.environ["PATH"], "GNUPGHOME": home, "P2PD_KEY": "repository@p2pd.invalid", "P2PD_URL": "https://p2pd.invalid"}
+
+        def run(*argv):
+            return subprocess.run(argv, env=settings, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout
+        run("gpg", "--batch", "--passphrase", "", "--quick-generate-key", settings["P2PD_KEY"], "ed25519", "sign", "never")
+        run(TOP / "packaging/repository", folder, deb)
+        key = run("gpg", "--export")
+        run("gpgconf", "--kill", "all")
+    return key
 
 
 def serve(folder):

@@ -7,20 +7,15 @@ ROOT is a tree made by tests/system/root with the packages of tests/fleet/packag
 a signed apt repository with it. The user data get its address and key, and the plan. Prints "ok NAME" or "FAIL NAME: why" a scenario.
 """
 import base64
-import email.utils
-import hashlib
 import json
 import pathlib
-import shutil
-import subprocess
 import sys
-import tempfile
 
 import yaml
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "system"))
-from fleet import PLANS, TOP, begin, fleet, key_pair, serve, simulated  # noqa: E402
+from fleet import PLANS, TOP, begin, fleet, key_pair, repository, serve, simulated  # noqa: E402
 from service import ARGUMENT, cases_of, expect  # noqa: E402
 
 SEED = "/var/lib/cloud/seed/nocloud"
@@ -36,27 +31,6 @@ def filled_in(address, key):
         expect(text.count(old) == 1, f"the user data does not have one {old}")
         text = text.replace(old, new)
     return text
-
-
-def signed_repository(folder, deb):
-    """Makes an apt repository with the package in a folder; returns its key."""
-    packages = folder / "dists/stable/main/binary-amd64/Packages"
-    packages.parent.mkdir(parents=True)
-    shutil.copy(deb, folder)
-
-    def run(*argv):
-        return subprocess.run(argv, cwd=folder, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout
-    packages.write_bytes(run("dpkg-scanpackages", "."))
-    digest = hashlib.sha256(packages.read_bytes()).hexdigest()
-    (folder / "Release").write_text(f"Suite: stable\nComponents: main\nArchitectures: amd64\nDate: {email.utils.formatdate(usegmt=True)}\n"
-                                    f"SHA256:\n {digest} {packages.stat().st_size} main/binary-amd64/Packages\n")
-    with tempfile.TemporaryDirectory() as home:
-        gpg = ["gpg", "--homedir", home, "--batch", "--passphrase", ""]
-        run(*gpg, "--quick-generate-key", "repository@p2pd.invalid", "ed25519", "sign", "never")
-        run(*gpg, "--output", "dists/stable/InRelease", "--clear-sign", "Release")
-        key = run(*gpg, "--export")
-        run("gpgconf", "--homedir", home, "--kill", "all")
-    return key
 
 
 # ---- the cases, in this order -----------------------------------------------------------------------------------------
@@ -121,7 +95,7 @@ def case_maas_can_read_the_header(_):
 
 def main():
     root, work, place, deb, scenarios = begin()
-    key = signed_repository(work / "repository", deb)
+    key = repository(work / "repository", deb)
     files = {f"{SEED}/user-data": filled_in(serve(work / "repository"), key), f"{SEED}/meta-data": "instance-id: gpu1\nlocal-hostname: gpu1\n",
              **{f"/etc/p2pd/plans/{name}.yaml": text for name, text in PLANS.items()}}
     cases = scenarios.wanted(cases_of(globals()))

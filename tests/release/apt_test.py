@@ -25,7 +25,6 @@ from namespaces import arguments  # noqa: E402
 from service import Scenarios, cases_of, expect, files  # noqa: E402
 
 ADDRESS = "https://ADDRESS"  # README's word for where a release is found
-LINES = [f"sudo wget -qO /etc/apt/sources.list.d/p2pd.sources {ADDRESS}/p2pd.sources", "sudo apt update", "sudo apt install p2pd"]
 UNTYPED = "sudo() { DEBIAN_FRONTEND=noninteractive \"$@\"; }; apt() { command apt -y \"$@\"; }\n"
 DAY = 86400
 
@@ -33,8 +32,8 @@ DAY = 86400
 def readme_lines():
     """The lines of README.md that install from a repository."""
     found = [line.strip() for line in re.findall(r"(?m)^    (sudo .*)$", (TOP / "README.md").read_text())]
-    at = next((number for number, line in enumerate(found) if ADDRESS in line), None)
-    return LINES if at is None else [re.sub(r" +#.*", "", line) for line in found[at:at + 3]]
+    at = next(number for number, line in enumerate(found) if ADDRESS in line)
+    return [re.sub(r" +#.*", "", line) for line in found[at:at + 3]]
 
 
 class Publisher:
