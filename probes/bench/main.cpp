@@ -261,7 +261,7 @@ void complete(Options& options) {
   if (options.collectives) asked.tests.push_back(kCollectives);
   if (asked.wants("chase")) asked.tests.push_back("load");  // it follows pointers, which must be right
   std::ranges::sort(asked.tests);
-  asked.tests.erase(std::ranges::unique(asked.tests).begin(), asked.tests.end());
+  asked.tests.erase(std::unique(asked.tests.begin(), asked.tests.end()), asked.tests.end());
   for (const std::string& name : asked.tests)
     if (bool Asked::*const needed = test_named(name)->needs) asked.*needed = true;
   asked.full = asked.full || asked.managed || asked.compressible;
