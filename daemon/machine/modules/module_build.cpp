@@ -163,7 +163,7 @@ Result<nlohmann::json> describe_modules(const Host& host, const ModuleBuild& bui
 
 Result<nlohmann::json> check_build(const Host& host, const ModuleBuild& build) {
   const std::string path = build.directory + std::string(kBuildRecord);
-  const auto record = parse_json(TRY(host.files().read(path, kBuildRecordLimit)));
+  auto record = parse_json(TRY(host.files().read(path, kBuildRecordLimit)));
   if (!record.is_object() || record.value("made_of", nlohmann::json()) != build.made_of)
     return fail(ErrorCode::invalid, path + " is not the record of this build");
   nlohmann::json modules = TRY(describe_modules(host, build, build.directory));
@@ -172,7 +172,7 @@ Result<nlohmann::json> check_build(const Host& host, const ModuleBuild& build) {
       module.erase("build_id");
   if (record.value("modules", nlohmann::json()) != modules)
     return fail(ErrorCode::invalid, "a module in " + build.directory + " is not the one that was built");
-  return record;
+  return Result<nlohmann::json>(std::move(record));
 }
 
 namespace {
