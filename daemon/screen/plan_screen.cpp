@@ -185,9 +185,7 @@ std::string heading(const PlanPreview& all, const std::string& first) {
 }
 
 Rows change_rows(const PlanPreview& all, const std::string& first) {
-  Rows rows;
-  if (const std::string driver = driver_text(all); !driver.empty()) rows.push_back({"driver", driver});
-  std::ranges::move(topic_rows(all), std::back_inserter(rows));
+  Rows rows = topic_rows(all);
   if (!all.ends.empty())
     rows.push_back({paint(Colour::yellow, "ends"), shortened(fmt::format("{}", fmt::join(all.ends, ", ")), 2 * kLine)});
   if (all.changes) std::ranges::move(later_rows(all), std::back_inserter(rows));
@@ -215,9 +213,14 @@ void print_screen(const PlanPreview& all) {
   const std::string first =  // what a person must do where the proof fails
       all.outlook == Outlook::provable ? if_the_proof_fails(all, nullptr).obstacle : std::string();
   Rows machine = {{machine_text(all.host)}}, obstacles = all.blocked ? blocked_rows(all) : Rows(),
-       open = open_rows(all), changes = ends_here ? Rows() : change_rows(all, first);
+       open = open_rows(all), changes = ends_here ? Rows() : change_rows(all, first), driver;
+  std::size_t width = std::string_view("security").size();  // of the topics below it
+  for (const auto& row : changes)
+    if (row.front().find('\x1b') == std::string::npos) width = std::max(width, row.front().size());
+  if (const std::string text = driver_text(all); !ends_here && !text.empty())
+    driver = {{fmt::format("{:<{}}", "driver", width), text}};  // a table of its own is cut last
   const std::size_t others = 2 + (all.blocked ? 2 : 0) + (ends_here ? 0 : 2) + (all.changes ? 1 : 0);
-  fit({&machine, &obstacles, &open, &changes}, kLines - others);
+  fit({&machine, &obstacles, &open, &changes, &driver}, kLines - others);
   fmt::print("{}: {}\n", paint(Colour::bold, all.plan.name), all.plan.title);
   print_table(machine);
   if (all.blocked) {
@@ -230,6 +233,7 @@ void print_screen(const PlanPreview& all) {
   print_table(open);
   if (ends_here) return;
   fmt::print("\n{}\n", paint(Colour::bold, heading(all, first)));
+  print_table(driver);
   print_table(changes);
   if (all.changes) fmt::print("Undo: p2pctl revert.  Details: p2pctl plan --diff\n");
 }
