@@ -170,7 +170,7 @@ nlohmann::json diagnosis_of(const PlanPreview& all) {
 Result<int> doctor(const Context& context) {
   const auto start = std::chrono::steady_clock::now();
   const auto runner = TRY(context.runner());
-  TRY(context.plan());
+  TRY(context.plan());  // a mistake in it is told before the driver is asked
   const Root root = TRY(context.root());
   DiagnosisRunner counted(*runner, root.live() && root.exists("/sys/module/nvidia/version"));
   const auto host = TRY(context.host_of_plan(counted));

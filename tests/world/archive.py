@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: MIT
 """Packages made for one test in a Tree (world_tree.py): an apt archive of them, and a kernel package."""
 import hashlib
-import pathlib
 import shutil
 import subprocess
 

@@ -16,7 +16,6 @@ untouched run is removed with the package, and is not continued by the next inst
 Prints "ok STATE/CELL: ..." or "FAIL STATE/CELL: ..." a cell, with what status and the services told.
 """
 import json
-import pathlib
 import shutil
 import subprocess
 import sys
