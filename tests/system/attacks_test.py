@@ -181,7 +181,7 @@ def looking_verbs():
     """All verbs except those that change or control a run, and logs, which takes no tree."""
     groups = re.findall(r"^(To look|For applications|For help).*:\n((?:  .*\n)+)",
                         subprocess.run([BUILD / "bin/p2pctl", "--help"], capture_output=True, text=True, check=True).stdout, re.M)
-    return {line.split()[0] for _, lines in groups for line in lines.splitlines()} - {"logs"}
+    return set(re.findall(r"^  (\S+)", "".join(lines for _, lines in groups), re.M)) - {"logs"}
 
 
 def hostile_tree(place):
