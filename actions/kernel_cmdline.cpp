@@ -2,8 +2,8 @@
 // kernel-cmdline: starts the kernel with more arguments, on trial until they are proven.
 // P2P over PCIe needs iommu= and pci=disable_acs_redir= at boot, and a wrong argument can keep a host from booting. So
 // `apply` only adds a second boot entry, `before_reboot` chooses it for one boot, and `commit` makes its arguments
-// permanent, unless that boot lost a CPU, memory or a device. machine/boot/boot_loader.hpp: how GRUB and systemd-boot
-// do that.
+// permanent, unless that boot lost a CPU, memory or a device. GRUB and systemd-boot do that in machine/boot.
+// Reference: Documentation/admin-guide/kernel-parameters.txt of Linux.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
