@@ -144,16 +144,17 @@ std::string note(std::string_view head, const Arguments& arguments) {
   return fmt::format("{}\n{}", head, arguments_note(arguments));
 }
 
+/// Arguments of a trial boot.
+Arguments marked(Arguments arguments) {
+  arguments.insert(arguments.end(), {std::string(kTrialArgument), std::string(kTrialPanic)});
+  return arguments;
+}
+
 /// The trial as a text: the source, with a version that sorts behind its own.
 std::string trial_text(const Source& source, const Arguments& arguments) {
   static const std::regex kTitle("(^|\n)(title[ \t]+)"), kVersion("(^|\n)(version[ \t]+)[^\n]*");
   std::string text = std::regex_replace(without_block(source.text), kTitle, "$1$2p2pd trial: ");
-  text = std::regex_replace(text, kVersion, "$1$020");
-  return with_block(std::move(text), [&] {
-    Arguments all = arguments;
-    all.insert(all.end(), {std::string(kTrialArgument), std::string(kTrialPanic)});
-    return all;
-  }());
+  return with_block(std::regex_replace(text, kVersion, "$1$020"), marked(arguments));
 }
 
 /// Key and certificate by which ukify signs the images of this host; empty: it does not.
@@ -215,9 +216,10 @@ Result<std::optional<std::string>> kernel_command_line(const Host& host, const S
     if (!host.has_program("kernel-install") || host.files().exists("/usr/lib/kernel/cmdline")) return std::nullopt;
     std::vector<KernelArgument> line = parse_kernel_line(is_image(source.id) ? TRY(host.line("/proc/cmdline"))
                                                                              : options_of(without_block(source.text)));
-    std::erase_if(line, [](const KernelArgument& word) {
-      return word.key == "initrd" || word.key == "BOOT_IMAGE" || word.text() == kTrialArgument ||
-             word.text() == kTrialPanic;
+    const bool trial = all_in_force({std::string(kTrialArgument)}, line);
+    std::erase_if(line, [&](const KernelArgument& word) {
+      return word.key == "initrd" || word.key == "BOOT_IMAGE" ||
+             (trial && (word.text() == kTrialArgument || word.text() == kTrialPanic));
     });
     for (const KernelArgument& word : line) text += (text.empty() ? "" : " ") + word.text();
     text += '\n';
@@ -303,9 +305,7 @@ Result<void> write_trial(Host& host, const Arguments& arguments) {
       continue;
     }
     if (noted && partition.has(host, file + std::string(kAddon))) continue;
-    Arguments marked = all;
-    marked.insert(marked.end(), {std::string(kTrialArgument), std::string(kTrialPanic)});
-    TRY(partition.write(host, file + std::string(kAddon), TRY(addon(host, marked))));
+    TRY(partition.write(host, file + std::string(kAddon), TRY(addon(host, marked(all)))));
     TRY(partition.copy(host, source.file, file));
   }
   return {};
