@@ -183,7 +183,7 @@ Result<void> print(const Options& options, const Report& report) {
     document["advice"] = advice(report);
     fmt::print("{}\n", document.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
   } else if (const auto why = report.measurement.not_run.find(kEverything); why != report.measurement.not_run.end()) {
-    fmt::print("{}\n", why->second);
+    fmt::print("{}\n", narrow(why->second));
   } else if (options.bug_report) {
     fmt::print("{}", bug_report(report));
   } else {
@@ -193,7 +193,7 @@ Result<void> print(const Options& options, const Report& report) {
     fmt::print("{}", matrices(report, colour));
     if (options.phases) fmt::print("\n{}", phase_table(report.measurement));
     for (const auto& lines : {gains, side_by_side(report.measurement, report.others)})
-      for (const std::string& line : lines) fmt::print("{}\n", line);
+      for (const std::string& line : lines) fmt::print("{}\n", narrow(line));
     if (terminal) fmt::print("\n{}", verdict);
   }
   return {};
