@@ -183,7 +183,7 @@ Result<void> print(const Options& options, const Report& report) {
     document["advice"] = advice(report);
     fmt::print("{}\n", document.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
   } else if (const auto why = report.measurement.not_run.find(kEverything); why != report.measurement.not_run.end()) {
-    fmt::print("{}\n", narrow(why->second));
+    fmt::print("{}\n", why->second);
   } else if (options.bug_report) {
     fmt::print("{}", bug_report(report));
   } else {

@@ -112,7 +112,8 @@ D\D     0     1     2     3     4     5     6     7
 )"));
   CHECK(holds(text, R"(
 WARN  GPU 0 -> GPU 5: an eighth of what the others reach, and of what the path
-      leaves for data: is its riser cable or its slot at fault? (copy, asymmetry)
+      leaves for data: is its riser cable or its slot at fault? (copy,
+      asymmetry)
 )"));
   for (const std::string& line : lines_of(text)) CHECK(line.size() <= 80);
 }
