@@ -20,6 +20,7 @@
 #include <regex>
 #include <sstream>
 
+#include "base/strings.hpp"
 #include "machine/boot/boot_partition.hpp"
 #include "machine/boot/efi_variable.hpp"
 #include "machine/boot/kernel_arguments.hpp"
@@ -48,9 +49,7 @@ std::string joined(const Arguments& arguments) { return fmt::format("{}", fmt::j
 /// Name of a file without boot counters, as systemd-boot calls the entry: "debian+2-1.conf" is "debian.conf".
 std::string entry_id(const std::string& file) {
   static const std::regex kCounters(R"((.*)\+[0-9]+(-[0-9]+)?(\.[a-z]+))");
-  std::string id = std::regex_replace(file, kCounters, "$1$3");
-  std::ranges::transform(id, id.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
-  return id;
+  return lower(std::regex_replace(file, kCounters, "$1$3"));
 }
 
 bool is_image(std::string_view id) { return id.ends_with(".efi"); }
