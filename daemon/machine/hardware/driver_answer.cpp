@@ -36,18 +36,18 @@ void without(const std::vector<std::string>& addresses, nlohmann::json& answer, 
   answer[list] = std::move(kept);
 }
 
-Command question() {
+}  // namespace
+
+Command driver_question() {
   Command command;
   command.argv = {"p2p-bench", "--driver-peers"};
   command.deadline = std::chrono::seconds(20);
   return command;
 }
 
-}  // namespace
-
 void ask_driver(Host& host, CommandRunner& runner) {
   if (!host.files().exists(kLoadedDriver)) return;
-  const auto ask = [&runner] { return runner.run(question()); };
+  const auto ask = [&runner] { return runner.run(driver_question()); };
   host.set_driver([answer = std::async(std::launch::async, ask).share()] { return answer.get(); });
 }
 
@@ -62,7 +62,7 @@ Command bench_command(const Host& host, std::vector<std::string> options) {
 }
 
 Result<nlohmann::json> driver_answer(const Host& host) {
-  const Command command = question();
+  const Command command = driver_question();
   return host.once<nlohmann::json>(command.text(), [&]() -> Result<nlohmann::json> {
     const CommandResult result = TRY(host.driver() ? host.driver()() : host.run_readonly(command));
     nlohmann::json answer = parse_json(result.output);

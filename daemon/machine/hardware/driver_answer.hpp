@@ -6,6 +6,9 @@
 
 namespace p2pd {
 
+/// Command whose answer driver_answer() is.
+Command driver_question();
+
 /// Asks the loaded driver, if there is one, in a thread from now on, for driver_answer() of the host and its snapshots:
 /// NVML takes as long as all checks. `runner` must outlive them.
 void ask_driver(Host& host, CommandRunner& runner);
