@@ -24,7 +24,7 @@ Result<GrubBoot> boot_now(const Host& host) { return read_grub_boot(host, TRY(ho
 
 /// Newest kernel with p2pd's modules; empty: none has them.
 Result<std::string> newest_with_modules(const Host& host) {
-  const std::vector<Kernel> kernels = TRY(bootable_kernels(host));
+  const std::vector<Kernel> kernels = TRY(kernels_by_release(host));
   const auto found = std::ranges::find_if(kernels.rbegin(), kernels.rend(),
                                           [&](const Kernel& kernel) { return has_own_modules(host, kernel.version); });
   return found == kernels.rend() ? std::string() : found->version;

@@ -29,8 +29,8 @@ Result<Finding> check(const Host& host, const Parameters& parameters) {
   if (!tools.lacking.empty())
     finding.set(Verdict::fail, fmt::format("a driver build lacks {}", fmt::join(tools.lacking, ", ")),
                 fmt::format("{} {}",
-                            distribution(host).uses_apt ? "apt-get install"
-                                                        : "Install the equivalents of these Debian packages:",
+                            distribution(host).uses_apt() ? "apt-get install"
+                                                          : "Install the equivalents of these Debian packages:",
                             fmt::join(tools.packages, " ")));
   else if (!tools.unclear.empty())
     finding.set(Verdict::unknown, fmt::format("not known: {}", fmt::join(tools.unclear, ", ")));

@@ -2,19 +2,34 @@
 // container-devices: the container runtimes' device specifications name the libraries of the installed driver.
 // A specification of the Container Device Interface (CDI) lists files by their full names, including the version. After
 // a driver swap each container that uses it fails: with a missing mount, or "Driver/library version mismatch".
-// Reads /etc/cdi/nvidia.yaml, /var/run/cdi/nvidia.yaml, the target of libcuda.so.1, and the users of CDI: docker's and
-// NVIDIA's container configuration. Without CDI the runtime finds libraries at each start: no specification goes stale.
+// A container of Proxmox VE has libraries of its own, which nobody but its owner updates: a warning says so.
+// Reads /etc/cdi/nvidia.yaml, /var/run/cdi/nvidia.yaml, the target of libcuda.so.1, /etc/pve/lxc, and the users of CDI:
+// docker's and NVIDIA's container configuration. Without CDI the runtime finds libraries at each start.
 // Reference: NVIDIA Container Toolkit, "Support for Container Device Interface".
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "base/probe.hpp"
 #include "machine/driver/cdi.hpp"
+#include "machine/driver/proxmox.hpp"
 
 namespace p2pd {
 namespace {
 
-Result<Finding> check(const Host& host, const Parameters&) {
+/// Adds a warning that names the containers of Proxmox VE which are given GPUs.
+void warn_of_containers(const Host& host, Finding& finding) {
+  std::vector<std::string> names;
+  for (const ProxmoxGuest& guest : proxmox_guests(host))
+    if (guest.nvidia_files) names.push_back(guest.text());
+  if (names.empty()) return;
+  finding.saw("/etc/pve/lxc", fmt::format("{}", fmt::join(names, ", ")));
+  finding.facts["warnings"].push_back(
+      fmt::format("{} {} the GPUs with NVIDIA libraries of {} own: install those of the host's driver version in {}",
+                  fmt::join(names, ", "), names.size() == 1 ? "uses" : "use", names.size() == 1 ? "its" : "their",
+                  names.size() == 1 ? "it" : "each"));
+}
+
+Result<Finding> look_at_specifications(const Host& host) {
   const std::vector<std::string> files = cdi_files(host);
   const std::string asks = asks_for_cdi(host);
   if (!host.has_program("nvidia-ctk")) return not_applicable("NVIDIA's container toolkit is not installed");
@@ -36,6 +51,12 @@ Result<Finding> check(const Host& host, const Parameters&) {
     if (versions != std::set{installed} && finding.verdict == Verdict::pass)
       finding.set(Verdict::fail, fmt::format("{} names {}; the installed driver is {}", file, names, installed));
   }
+  return finding;
+}
+
+Result<Finding> check(const Host& host, const Parameters&) {
+  Finding finding = TRY(look_at_specifications(host));
+  warn_of_containers(host, finding);
   return finding;
 }
 

@@ -32,6 +32,8 @@ nlohmann::json facts_of(const Machine& machine, const Choice& choice) {
                   {"keeps_packages", choice.keeps_packages},
                   {"evidence", choice.evidence},
                   {"reported", choice.reported}});
+  if (choice.by_hand != nullptr)
+    facts.update({{"by_hand", choice.by_hand->id}, {"commands", choice.commands}, {"evidence", choice.evidence}});
   for (const Machine::Gpu& gpu : machine.gpus)
     facts["gpus"].push_back(
         {{"address", gpu.address}, {"architecture", or_null(gpu.model ? gpu.model->architecture : "")}});

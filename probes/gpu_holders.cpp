@@ -5,8 +5,8 @@
 // users in the open files of every process; users without these (a framebuffer console, a container's processes seen
 // from inside another) appear in the modules' reference counts. Control groups and logind identify the owner of a
 // process, never its name. Reads /proc/PID/{fd,comm,cgroup,stat}, never a command line; /proc/modules;
-// /run/systemd/sessions. Reference: proc(5); sd_session_get_class(3); tinygrad/open-gpu-kernel-modules PR 20,
-// aikitoria/open-gpu-kernel-modules issue 10.
+// /run/systemd/sessions; /etc/pve/lxc. Reference: proc(5); sd_session_get_class(3); tinygrad/open-gpu-kernel-modules
+// PR 20, aikitoria/open-gpu-kernel-modules issue 10.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -45,7 +45,7 @@ std::string says(const GpuHolder& holder) {
 
 std::string how_to_stop(const GpuHolder& holder) {
   switch (holder.kind) {
-    case HolderKind::container: return "stop container " + holder.name;
+    case HolderKind::container: return holder.stop.empty() ? "stop container " + holder.name : holder.stop;
     case HolderKind::unit:
     case HolderKind::persistenced: return "systemctl stop " + holder.name;
     case HolderKind::display: return "systemctl stop display-manager, or log out of the desktop";

@@ -49,7 +49,7 @@ Result<std::string> not_concerned(const Host& host, const Parameters& given) {
       return std::string("NVIDIA's own modules come first, with the options that they need");
   if (entry == kChosenEntry)
     return std::string("no driver build is chosen: the options of the installed one are not known");
-  if (installed_build(host) || !stays(host)) return std::string();
+  if (installed_build(host) || !stays(host) || has_modules_by_hand(host)) return std::string();
   return "the installed modules are not those of " + entry + ": its options are not theirs";
 }
 

@@ -24,6 +24,7 @@
 #include "machine/modules/loaded_modules.hpp"
 #include "machine/modules/module_file.hpp"
 #include "machine/modules/module_install.hpp"
+#include "machine/modules/toolchain.hpp"
 
 namespace p2pd {
 namespace {
@@ -113,6 +114,28 @@ void judge(const DriverInstall& install, const Running& running, Finding& findin
   }
 }
 
+/// Judges loaded modules that neither dpkg nor a runfile installed. On a system with another package manager they are
+/// its packages' or were built by a person, which the driver's answer and their place tell.
+Result<void> judge_loaded(const Host& host, const Running& running, Finding& finding) {
+  const std::string version = host.line("/sys/module/nvidia/version").value_or("");
+  finding.set(Verdict::pass, "an NVIDIA driver is loaded, installed by neither packages nor a runfile");
+  if (!running.needs_built) return {};
+  const Distribution system = distribution(host);
+  if (!system.lacks_apt())
+    return fail(ErrorCode::not_found, "an nvidia module is loaded, installed by neither packages nor a runfile");
+  const bool by_hand = has_modules_by_hand(host);
+  if (by_hand || is_patched(host))
+    finding.summary = fmt::format("modules of {} with P2P{}", version, by_hand ? ", built by hand" : "");
+  else if (running.stock_p2p)
+    finding.summary = fmt::format("{} of {}, with its own P2P enabled", version, system.name);
+  else
+    finding.set(Verdict::fail,
+                fmt::format("the {}modules of {} give no P2P between GeForce cards",
+                            running.proprietary ? "proprietary " : "", version),
+                kUseListed);
+  return {};
+}
+
 /// Leaves a GPU that was given to another driver, as vfio-pci is for a guest, to the operator.
 void judge_given(const Running& running, Finding& finding) {
   std::vector<std::string> given;
@@ -141,9 +164,7 @@ Result<Finding> check(const Host& host, const Parameters&) {
   finding.facts["dkms"] = install.dkms;
   finding.evidence.insert(finding.evidence.end(), install.evidence.begin(), install.evidence.end());
   if (!install.runfile.installed && install.packages.empty() && running.loaded) {
-    if (running.needs_built)
-      return fail(ErrorCode::not_found, "an nvidia module is loaded, installed by neither packages nor a runfile");
-    finding.set(Verdict::pass, "an NVIDIA driver is loaded, installed by neither packages nor a runfile");
+    TRY(judge_loaded(host, running, finding));
     return finding;
   }
   if (install.runfile.installed && !install.packages.empty()) {

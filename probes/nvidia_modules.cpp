@@ -98,6 +98,18 @@ bool wrong(const Loaded& loaded, const std::string& release, Finding& finding) {
   return true;
 }
 
+/// Names the line of modprobe.d that keeps nvidia off: guides for guests of Proxmox VE put one into pve-blacklist.conf.
+void tell_blacklist(const Host& host, Finding& finding) {
+  for (const BannedModule& one : banned_modules(host).value_or(std::vector<BannedModule>())) {
+    if (one.module != "nvidia" || one.source.starts_with(kTrialBan)) continue;
+    finding.saw(one.source, "nvidia is kept off");
+    finding.summary += ": " + one.source + " keeps it off";
+    finding.next = fmt::format("Remove that line of {}, make the initramfs anew, and reboot.",
+                               one.source.substr(0, one.source.find(':')));
+    return;
+  }
+}
+
 Result<Finding> check(const Host& host, const Parameters&) {
   const std::map<std::string, std::string> drivers = TRY(drivers_of_gpus(host));
   if (drivers.empty()) return not_applicable("no NVIDIA GPU");
@@ -114,6 +126,7 @@ Result<Finding> check(const Host& host, const Parameters&) {
   if (!host.files().exists("/sys/module/nvidia")) {
     finding.set(Verdict::fail, "no NVIDIA kernel module is loaded",
                 "Install the NVIDIA driver; where it is installed, run modprobe nvidia and read the kernel log.");
+    tell_blacklist(host, finding);
     return finding;
   }
   const std::string release = TRY(host.line("/proc/sys/kernel/osrelease"));

@@ -7,28 +7,17 @@
 
 #include "base/probe.hpp"
 #include "machine/boot/package_locks.hpp"
+#include "machine/modules/toolchain.hpp"
 #include "machine/packages/apt.hpp"
 #include "machine/packages/dpkg_status.hpp"
 
 namespace p2pd {
 namespace {
 
-/// True if distributions of this family use dpkg, even if its files are missing.
-bool debian_like(const Host& host) {
-  const std::string text = "\n" + host.line("/etc/os-release").value_or("");
-  for (std::string_view line : {"\nID=", "\nID_LIKE="}) {
-    const std::size_t at = text.find(line);
-    if (at == std::string::npos) continue;
-    const std::string value = text.substr(at, text.find('\n', at + 1) - at);
-    if (value.find("debian") != std::string::npos || value.find("ubuntu") != std::string::npos) return true;
-  }
-  return false;
-}
-
 Result<Finding> check(const Host& host, const Parameters&) {
   constexpr std::size_t kShown = 20;
   Finding finding;
-  if (!host.files().exists(kDpkgStatus) && host.files().exists("/etc/os-release") && !debian_like(host)) {
+  if (!host.files().exists(kDpkgStatus) && distribution(host).lacks_apt()) {
     finding.set(Verdict::not_applicable, "this system does not use dpkg");
     finding.saw(kDpkgStatus, "not there");
     return finding;

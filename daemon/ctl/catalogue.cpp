@@ -122,7 +122,8 @@ json to_json(const Listing& listing) {
           {"evidence", choice.evidence},
           {"questions", choice.questions},
           {"notes", choice.notes},
-          {"next", choice.next}};
+          {"next", choice.next},
+          {"commands", choice.commands}};
 }
 
 std::string mark_of_fit(const EntryVerdict* verdict) {
@@ -154,6 +155,7 @@ void print_person(const Listing& listing) {
   if (!choice.evidence.empty()) print_table({{"evidence", choice.evidence}});
   for (const std::string& note : choice.notes) print_table({{"note", note}});
   if (!choice.next.empty()) print_table({{"next", choice.next}});
+  if (!choice.commands.empty()) fmt::print("\n{}\n", harmless(fmt::format("{}", fmt::join(choice.commands, "\n"))));
 }
 
 std::string or_asked(const std::string& hash) { return hash.empty() ? "not pinned: NVIDIA is asked" : hash; }

@@ -40,6 +40,8 @@ Result<std::string> chosen_entry(const Host& host) {
         choice.table[i].fit <= EntryVerdict::Fit::untried)
       return entry.id;
   }
+  if (choice.by_hand != nullptr && choice.by_hand->base_version == machine.driver_version && has_modules_by_hand(host))
+    return choice.by_hand->id;
   return choice.entry == nullptr ? std::string(kChosenEntry) : choice.entry->id;
 }
 

@@ -10,6 +10,7 @@
 
 #include "base/strings.hpp"
 #include "base/url.hpp"
+#include "machine/driver/proxmox.hpp"
 #include "record/redact.hpp"
 
 namespace p2pd {
@@ -196,6 +197,7 @@ Identity identity_of(const Host& host) {
     identity.users.push_back(fields[0]);
     identity.users.push_back(fields[4].substr(0, fields[4].find(',')));
   }
+  for (const ProxmoxGuest& guest : proxmox_guests(host)) identity.users.push_back(guest.name);
   if (const char* name = host.live() ? std::getenv("SUDO_USER") : nullptr) identity.users.emplace_back(name);
   return identity;
 }

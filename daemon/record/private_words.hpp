@@ -12,7 +12,7 @@ namespace p2pd {
 struct Identity {
   std::string host_name;  ///< includes its domain, if it has one
   std::string machine_id = {};
-  std::vector<std::string> users = {};  ///< account names and full names of people
+  std::vector<std::string> users = {};  ///< account names and full names of people, names of guests
 };
 Identity identity_of(const Host& host);
 

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <regex>
 
 #include "base/strings.hpp"
 #include "machine/boot/grub.hpp"
@@ -288,6 +289,21 @@ std::string environment_excerpt(const std::string& text) {
   return any ? kept : "";
 }
 
+/// Lines of a guest of Proxmox VE that give it GPUs: "hostpci0: 0000:01:00", "dev0: /dev/nvidia0".
+std::string proxmox_guest_excerpt(const std::string& text) {
+  static const std::regex kGives(
+      "(hostpci[0-9]+): ((host=)?[0-9a-fA-F:.;]+|mapping=[^,]*).*|"
+      R"((dev[0-9]+|lxc\.mount\.entry): (/dev/nvidia[a-z0-9/-]*).*)");
+  const std::string guest = text.substr(0, text.find("\n["));  // snapshots follow
+  return by_line(guest, [](std::string_view line) -> std::optional<std::string> {
+    std::cmatch found;
+    if (!std::regex_match(line.begin(), line.end(), found, kGives)) return std::nullopt;
+    if (found[4].matched) return fmt::format("{}: {}", found[4].str(), found[5].str());
+    const std::string value = found[2];
+    return fmt::format("{}: {}", found[1].str(), value.starts_with("mapping=") ? "mapping=removed" : value);
+  });
+}
+
 std::string os_release_excerpt(const std::string& text) { return settings(text, PublicKind::os_release); }
 
 std::string pins_excerpt(const std::string& text) { return fields(text, PublicKind::pin_field); }
@@ -477,6 +493,7 @@ const std::vector<RecordText>& record_texts() {  // one more file that a check r
       {script_excerpt,
        strings("/etc/kernel/*/dkms-p2pd", "/etc/kernel/header_postinst.d/zz-p2pd", "/etc/kernel/postinst.d/zzz-p2pd")},
       {arguments_excerpt, strings("/etc/kernel/cmdline", "/proc/cmdline")},
+      {first_line_excerpt, strings("/etc/kernel/next-boot-pin", "/etc/kernel/proxmox-boot-pin")},
       {zeros_excerpt, strings("/etc/kernel/proxmox-boot-uuids")},
       {modprobe_excerpt, strings("/etc/modprobe.d/*.alias", "/etc/modprobe.d/*.conf", "/lib/modprobe.d/*.alias",
                                  "/lib/modprobe.d/*.conf", "/run/modprobe.d/*.conf", "/usr/lib/modprobe.d/*.alias",
@@ -485,31 +502,32 @@ const std::vector<RecordText>& record_texts() {  // one more file that a check r
       {nccl_excerpt, strings("/etc/nccl.conf")},
       {os_release_excerpt, strings("/etc/os-release", "/usr/lib/os-release")},
       {catalogue_excerpt, strings("/etc/p2pd/catalogue.d/*.yaml")},
+      {proxmox_guest_excerpt, strings("/etc/pve/lxc/*.conf", "/etc/pve/qemu-server/*.conf")},
       {unit_excerpt, strings("/etc/systemd/system/nvidia-persistenced.service",
                              "/etc/systemd/system/nvidia-persistenced.service.d/*.conf",
                              "/lib/systemd/system/nvidia-persistenced.service")},
       {modules_dep_excerpt, strings("/lib/modules/*/modules.dep")},
       {plain_excerpt,
-       strings("/lib/modules/*/updates/p2pd/build.json", "/proc/modules", "/proc/sys/kernel/osrelease",
-               "/proc/sys/kernel/random/boot_id", "/sys/bus/pci/devices/*/aer_dev_correctable",
-               "/sys/bus/pci/devices/*/boot_vga", "/sys/bus/pci/devices/*/class",
-               "/sys/bus/pci/devices/*/current_link_speed", "/sys/bus/pci/devices/*/current_link_width",
-               "/sys/bus/pci/devices/*/device", "/sys/bus/pci/devices/*/dma_mask_bits",
-               "/sys/bus/pci/devices/*/local_cpulist", "/sys/bus/pci/devices/*/max_link_speed",
-               "/sys/bus/pci/devices/*/max_link_width", "/sys/bus/pci/devices/*/numa_node",
-               "/sys/bus/pci/devices/*/resource", "/sys/bus/pci/devices/*/vendor", "/sys/class/dmi/id/bios_date",
-               "/sys/class/dmi/id/bios_vendor", "/sys/class/dmi/id/bios_version", "/sys/class/dmi/id/board_name",
-               "/sys/class/dmi/id/board_vendor", "/sys/class/dmi/id/product_name", "/sys/class/dmi/id/sys_vendor",
-               "/sys/class/drm/card*-*/enabled", "/sys/class/drm/card*-*/status", "/sys/class/graphics/fb*/name",
-               "/sys/devices/system/cpu/online", "/sys/devices/system/cpu/possible", "/sys/devices/system/cpu/present",
-               "/sys/devices/system/node/node*/cpulist", "/sys/firmware/efi/fw_platform_size",
-               "/sys/kernel/iommu_groups/*/type", "/sys/kernel/security/lockdown", "/sys/kernel/security/lsm",
-               "/sys/module/gdrdrv/version", "/sys/module/kvm_amd/refcnt", "/sys/module/kvm_intel/refcnt",
-               "/sys/module/module/parameters/sig_enforce", "/sys/module/nova*/initstate", "/sys/module/nova*/refcnt",
-               "/sys/module/nova*/srcversion", "/sys/module/nouveau/initstate", "/sys/module/nouveau/refcnt",
-               "/sys/module/nouveau/srcversion", "/sys/module/nvidia*/initstate", "/sys/module/nvidia*/parameters/*",
-               "/sys/module/nvidia*/refcnt", "/sys/module/nvidia*/srcversion", "/sys/module/nvidia*/taint",
-               "/sys/module/nvidia*/version")},
+       strings("/lib/modules/*/pkgbase", "/lib/modules/*/updates/p2pd/build.json", "/proc/modules",
+               "/proc/sys/kernel/osrelease", "/proc/sys/kernel/random/boot_id",
+               "/sys/bus/pci/devices/*/aer_dev_correctable", "/sys/bus/pci/devices/*/boot_vga",
+               "/sys/bus/pci/devices/*/class", "/sys/bus/pci/devices/*/current_link_speed",
+               "/sys/bus/pci/devices/*/current_link_width", "/sys/bus/pci/devices/*/device",
+               "/sys/bus/pci/devices/*/dma_mask_bits", "/sys/bus/pci/devices/*/local_cpulist",
+               "/sys/bus/pci/devices/*/max_link_speed", "/sys/bus/pci/devices/*/max_link_width",
+               "/sys/bus/pci/devices/*/numa_node", "/sys/bus/pci/devices/*/resource", "/sys/bus/pci/devices/*/vendor",
+               "/sys/class/dmi/id/bios_date", "/sys/class/dmi/id/bios_vendor", "/sys/class/dmi/id/bios_version",
+               "/sys/class/dmi/id/board_name", "/sys/class/dmi/id/board_vendor", "/sys/class/dmi/id/product_name",
+               "/sys/class/dmi/id/sys_vendor", "/sys/class/drm/card*-*/enabled", "/sys/class/drm/card*-*/status",
+               "/sys/class/graphics/fb*/name", "/sys/devices/system/cpu/online", "/sys/devices/system/cpu/possible",
+               "/sys/devices/system/cpu/present", "/sys/devices/system/node/node*/cpulist",
+               "/sys/firmware/efi/fw_platform_size", "/sys/kernel/iommu_groups/*/type", "/sys/kernel/security/lockdown",
+               "/sys/kernel/security/lsm", "/sys/module/gdrdrv/version", "/sys/module/kvm_amd/refcnt",
+               "/sys/module/kvm_intel/refcnt", "/sys/module/module/parameters/sig_enforce",
+               "/sys/module/nova*/initstate", "/sys/module/nova*/refcnt", "/sys/module/nova*/srcversion",
+               "/sys/module/nouveau/initstate", "/sys/module/nouveau/refcnt", "/sys/module/nouveau/srcversion",
+               "/sys/module/nvidia*/initstate", "/sys/module/nvidia*/parameters/*", "/sys/module/nvidia*/refcnt",
+               "/sys/module/nvidia*/srcversion", "/sys/module/nvidia*/taint", "/sys/module/nvidia*/version")},
       {cpuinfo_excerpt, strings("/proc/cpuinfo")},
       {nvidia_excerpt,
        strings("/proc/driver/nvidia/gpus/*/information", "/proc/driver/nvidia/params", "/proc/driver/nvidia/version")},
@@ -537,8 +555,10 @@ std::vector<std::string> record_paths(const RootReader& root, RecordPart part) {
            "/sys/dev/block/*/../md/level",  // partition on a RAID; in the record, a block device is a plain directory
            "/sys/dev/block/*/md/level", "/sys/dev/block/*/slaves/*", "/sys/firmware/acpi/tables/*",
            "/sys/firmware/efi/efivars/MokNew-*", "/usr/lib/firmware/nvidia/*/gsp_*",
-           "/usr/lib/nvidia/alternate-install-present", "/var/lib/dkms/mok.key", "/var/lib/dpkg/updates/*",
-           "/var/lib/shim-signed/mok/MOK.priv", "/var/lib/snapd/seed/seed.yaml", "/var/log/nvidia-installer.log")},
+           "/usr/lib/nvidia/alternate-install-present", "/var/lib/dkms/mok.key",
+           "/var/lib/dpkg/info/proxmox-kernel-*.list", "/var/lib/dpkg/info/pve-kernel-*.list",
+           "/var/lib/dpkg/info/pve-manager.list", "/var/lib/dpkg/updates/*", "/var/lib/shim-signed/mok/MOK.priv",
+           "/var/lib/snapd/seed/seed.yaml", "/var/log/nvidia-installer.log")},
       {RecordPart::directories,
        strings("/boot/EFI/systemd", "/boot/efi/EFI/systemd", "/efi/EFI/systemd", "/lib/modules/*", "/run/cloud-init",
                "/sys/fs/cgroup/system.slice/apt-daily*.service", "/sys/fs/cgroup/system.slice/snapd.seeded.service",
@@ -563,7 +583,8 @@ std::vector<std::string> record_paths(const RootReader& root, RecordPart part) {
                "/lib/modules/*/kernel/drivers/char/drm/nvidia*.ko*", "/lib/modules/*/kernel/drivers/video/nvidia*.ko*",
                "/lib/modules/*/kernel/drivers/video/nvidia/nvidia*.ko*", "/lib/modules/*/kernel/nvidia*/nvidia*.ko*",
                "/lib/modules/*/misc/nvidia*.ko*", "/lib/modules/*/updates/dkms/nvidia*.ko*",
-               "/lib/modules/*/updates/nvidia*.ko*", "/lib/modules/*/updates/p2pd/nvidia*.ko*")},
+               "/lib/modules/*/updates/by-hand/nvidia*.ko*", "/lib/modules/*/updates/nvidia*.ko*",
+               "/lib/modules/*/updates/p2pd/nvidia*.ko*")},
   };
   std::vector<std::string> found;
   for (const char* pattern : kPaths.at(part)) expand(root, "", pattern, found);

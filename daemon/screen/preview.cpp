@@ -215,6 +215,8 @@ std::string driver_text(const PlanPreview& all) {
   if (!comes || all.outlook == Outlook::impossible) return "";
   const Finding* choice = driver_choice(all);
   const std::string entry = choice == nullptr ? "" : text_of(choice->facts, "entry");
+  if (const std::string by_hand = choice == nullptr ? "" : text_of(choice->facts, "by_hand"); !by_hand.empty())
+    return fmt::format("{}, by hand: {}", by_hand, text_of(choice->facts, "evidence"));
   const DriverInstall install = installed_driver(all.host).value_or(DriverInstall());
   if (entry.empty())
     return install.packages.empty() ? "not chosen yet" : "not chosen yet; packages will be kept or purged";

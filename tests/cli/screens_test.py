@@ -46,7 +46,8 @@ FIRST = {
     "ubuntu26-rtx4090-x2-nova-refuses": "sudo p2pctl apply", "rtx5060ti-x2-first-day": "sudo p2pctl apply",
     "rtx4090-x2-other-firmware": "sudo p2pctl apply", "rtx4090-x2-foreign-570-cns": "sudo p2pctl apply",
     "rtx3090-x4-one-small-bar1": "sudo p2pctl apply", "rtx5090-x2-rtx4090-x2-rtx3090-x2-a6000": "sudo p2pctl apply", "ubuntu26-rtx4090-x2-nova": "(1 reboot)",
-    "rtx4090-x2-first-day": "one visit", "rtx5090-x2-xid79": "Power the machine off and on", "ubuntu24-hwe-desktop-rtx4090-x2": "(1 reboot)",
+    "cachyos-rtx4090-x2": '"p2pctl catalogue" ends with the commands', "fedora43-rtx4090-x2": '"p2pctl catalogue" ends with the commands',
+    "proxmox9-rtx4090-x2": "container 105 uses the GPUs", "rtx4090-x2-first-day": "one visit", "rtx5090-x2-xid79": "Power the machine off and on", "ubuntu24-hwe-desktop-rtx4090-x2": "(1 reboot)",
 }
 SHOWN, READY = "ubuntu24-hwe-desktop-rtx4090-x2", "rtx4090-x2-healthy"  # SHOWN: in README.md
 CAPTURED = sorted((TESTS / "machines/captured").glob("*.json"))

@@ -20,7 +20,7 @@ Machine machine_of(std::string_view text) {
     machine.gpus.push_back({{address, model.id, model}, std::nullopt, 32ULL << 30, std::nullopt});
   const std::string release(text.substr(0, text.find('\n')));
   machine.kernels.push_back({{release, true, parse_compiler(text), "/proc/version", true}, {{"x", true}}});
-  machine.distribution = {"debian", "Debian", "12", true};
+  machine.distribution = {"debian", "Debian", "12", PackageManager::apt};
   machine.driver_version = "570.148.08";
   return machine;
 }

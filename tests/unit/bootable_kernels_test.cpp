@@ -3,6 +3,7 @@
 #include "base/probe.hpp"
 #include "catch.hpp"
 #include "machine/boot/kernels.hpp"
+#include "machine/modules/default_kernel.hpp"
 #include "made_tree.hpp"
 
 namespace p2pd {
@@ -120,4 +121,47 @@ TEST_CASE("kernels: those of /boot, in order, with what is there for each") {
   CHECK(kernel_of(host, "6.1.0-37-amd64").headers);
   for (int i = 0; i < 300; ++i) put("boot/vmlinuz-1." + std::to_string(i));
   CHECK(bootable_kernels(host).error().code == ErrorCode::invalid);
+}
+
+TEST_CASE("bootable-kernels: a kernel that proxmox-boot-tool pinned boots next, for one boot or for all") {
+  Machine machine;
+  const std::string older = "6.14.11-4-pve", newer = "6.17.2-1-pve";
+  machine.kernel(older, true, true);
+  machine.kernel(newer, false, false);
+  machine.put("etc/kernel/proxmox-boot-uuids", "0000-0000\n");
+  CHECK(machine.look()->next == "Install its headers: \"apt install proxmox-headers-6.17.2-1-pve\".");
+  machine.put("etc/kernel/proxmox-boot-pin", older + "\n");
+  const Finding pinned = machine.look().value();
+  CHECK(pinned.summary.starts_with("6.14.11-4-pve boots next (pinned by proxmox-boot-tool) and has a module nvidia"));
+  CHECK(pinned.evidence[0].source == "/etc/kernel/proxmox-boot-pin");
+  machine.put("etc/kernel/next-boot-pin", newer + "\n");
+  CHECK(machine.look()->facts["next"] == newer);
+  machine.put("etc/kernel/next-boot-pin", "6.8.1-1-pve\n");
+  const auto gone = machine.look();
+  REQUIRE_FALSE(gone);
+  CHECK(gone.error().next == "Run \"proxmox-boot-tool kernel unpin\".");
+  fs::remove(machine.directory / "etc/kernel/proxmox-boot-uuids");  // grub.cfg of this system has the pin
+  CHECK(machine.look()->facts["next"] == newer);
+}
+
+TEST_CASE("bootable-kernels: kernels newer than a pinned one need no driver") {
+  Machine machine;
+  for (const char* version : {"6.14.11-4-pve", "6.17.2-1-pve", "6.17.4-1-pve"}) machine.kernel(version, true, true);
+  CHECK(kernels_held_back(machine.host).empty());
+  machine.put("etc/kernel/next-boot-pin", "6.14.11-4-pve\n");
+  CHECK(kernels_held_back(machine.host).empty());  // the boot after that is another
+  machine.put("etc/kernel/proxmox-boot-pin", "6.14.11-4-pve");
+  CHECK(kernels_held_back(machine.host) == std::vector<std::string>{"6.17.2-1-pve", "6.17.4-1-pve"});
+  machine.put("etc/kernel/proxmox-boot-pin", "6.8.1-1-pve\n");
+  CHECK(kernels_held_back(machine.host).empty());
+}
+
+TEST_CASE("bootable-kernels: images of Arch have the name of their package") {
+  Machine machine;
+  machine.put("boot/vmlinuz-linux-cachyos");
+  machine.put("boot/vmlinuz-linux-lts");
+  machine.put("lib/modules/7.2.2-2-cachyos/pkgbase", "linux-cachyos\n");
+  machine.put("lib/modules/7.2.2-2-cachyos/updates/dkms/nvidia.ko.zst");
+  machine.put("lib/modules/6.18.9-1-lts/pkgbase", "linux-lts\n");
+  CHECK(machine.look()->summary.starts_with("7.2.2-2-cachyos boots next (the newest) and has a module nvidia"));
 }

@@ -111,6 +111,9 @@ TEST_CASE("distribution: as people read it, and whether p2pd was tested there") 
   }
   CHECK(text("ID=cachyos\nID_LIKE=arch\nNAME=\"CachyOS Linux\"\n") == "CachyOS Linux, not tested with p2pd");
   CHECK(text("ID=debian\n") == "debian, not tested with p2pd");
+  tree.file("var/lib/dpkg/info/pve-manager.list", "");
+  CHECK(text("ID=debian\nNAME=\"Debian GNU/Linux\"\nVERSION_ID=\"13\"\n") == "Proxmox VE 9, not tested with p2pd");
+  tree.drop("var/lib/dpkg/info");
   CHECK(text("NAME=x\n").empty());
 }
 
@@ -188,4 +191,48 @@ TEST_CASE("toolchain: the builder's name is not the compiler", "[toolchain]") {
   CHECK(tree.check()->facts["kernels"][0]["compiler"] == "gcc-12");
   tree.file("proc/version", "Linux version 6.1.0-9-amd64 gcc-4.8.5\n");
   CHECK(tree.check()->facts["kernels"][0]["compiler"].is_null());
+}
+
+TEST_CASE("toolchain: the package of a kernel's headers, by the system", "[toolchain]") {
+  Tree tree;
+  const auto package = [&](const std::string& release) {
+    return headers_package(Host(Root::open(tree.directory.path()).value(), tree.runner), release);
+  };
+  CHECK(package("6.1.0-9-amd64") == "linux-headers-6.1.0-9-amd64");
+  CHECK(package("6.17.2-1-pve") == "proxmox-headers-6.17.2-1-pve");
+  tree.file("var/lib/dpkg/info/pve-kernel-6.2.16-3-pve.list", "");
+  CHECK(package("6.2.16-3-pve") == "pve-headers-6.2.16-3-pve");
+  tree.file("etc/os-release", "ID=nobara\nID_LIKE=\"rhel centos fedora\"\n");
+  CHECK(package("6.17.7-300.fc43.x86_64") == "kernel-devel-6.17.7-300.fc43.x86_64");
+  tree.file("etc/os-release", "ID=cachyos\nID_LIKE=arch\n");
+  CHECK(package("6.17.8-arch1-1") == "linux-headers");
+  tree.file("lib/modules/7.2.2-2-cachyos/pkgbase", "linux-cachyos\n");
+  CHECK(package("7.2.2-2-cachyos") == "linux-cachyos-headers");
+}
+
+TEST_CASE("toolchain: the package of a kernel, plain or signed", "[toolchain]") {
+  Tree tree;
+  const auto package = [&](const std::string& release) {
+    return kernel_package(Host(Root::open(tree.directory.path()).value(), tree.runner), release);
+  };
+  CHECK(package("6.1.0-9-amd64") == "linux-image-6.1.0-9-amd64");
+  CHECK(package("6.17.2-1-pve") == "proxmox-kernel-6.17.2-1-pve");
+  tree.file("var/lib/dpkg/info/proxmox-kernel-6.17.2-1-pve-signed.list", "");
+  CHECK(package("6.17.2-1-pve") == "proxmox-kernel-6.17.2-1-pve-signed");
+}
+
+TEST_CASE("build-tools: Proxmox's headers, and Arch's image that has no release in its name") {
+  Tree tree;
+  tree.kernel("6.17.2-1-pve", "gcc-12 (Debian 12.2.0-14) 12.2.0");
+  tree.drop("lib/modules/6.17.2-1-pve");
+  CHECK(tree.check()->next == "apt-get install proxmox-headers-6.17.2-1-pve");
+  Tree arch;
+  arch.drop("boot");
+  arch.drop("lib/modules/6.1.0-47-amd64");
+  arch.file("etc/os-release", "ID=arch\n");
+  arch.file("boot/vmlinuz-linux", "");
+  arch.file("lib/modules/6.1.0-9-amd64/pkgbase", "linux\n");
+  arch.file("lib/modules/6.1.0-9-amd64/build/.config", "CONFIG_CC_VERSION_TEXT=\"gcc-12 (GCC) 12.2.0\"\n");
+  CHECK(arch.check()->facts["kernels"].size() == 1);
+  CHECK(arch.lacking().empty());
 }

@@ -215,3 +215,14 @@ TEST_CASE("cdi: without p2pd's own device a machine is ready all the same, and t
   REQUIRE(withdraw_ready(host));
   CHECK_FALSE(host.files().exists(ready_file()));
 }
+
+TEST_CASE("container-devices: a container of Proxmox VE that has GPUs has libraries of its own") {
+  const Machine machine;
+  machine.put("etc/pve/lxc/104.conf", "hostname: web\nmp0: /srv,mp=/dev\n");
+  CHECK(machine.look().facts.find("warnings") == machine.look().facts.end());
+  machine.put("etc/pve/lxc/105.conf", "hostname: llm\nlxc.mount.entry: /dev/nvidia0 dev/nvidia0 none bind,optional\n");
+  CHECK(
+      machine.look().facts["warnings"] ==
+      nlohmann::json{"container 105 (llm) uses the GPUs with NVIDIA libraries of its own: install those of the host's "
+                     "driver version in it"});
+}

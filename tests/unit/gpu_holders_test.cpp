@@ -65,6 +65,7 @@ TEST_CASE("gpu-holders: what a process is, from its control groups and its name"
      "containerd 3f2a91b0c4d5");
   is("vllm", "0::/kubepods/besteffort/pod1/" + kId + "\n", HolderKind::container, "kubernetes 3f2a91b0c4d5");
   is("bash", "0::/lxc.payload.gpu/system.slice/x.service\n", HolderKind::container, "lxc gpu");
+  is("bash", "0::/lxc/105/ns/docker-" + kId + ".scope\n", HolderKind::container, "lxc 105");
   is("nvidia-persiste", "0::/system.slice/nvidia-persistenced.service\n", HolderKind::persistenced,
      "nvidia-persistenced.service");
   is("Xorg", "0::/user.slice/user-1001.slice/session-9.scope\n", HolderKind::process, "session-9.scope");
@@ -291,4 +292,18 @@ TEST_CASE("gpu-holders: a name that anybody can give to a process, a unit or a c
     machine.process(40, comm, cgroups, {"/dev/nvidia0"});
     CHECK(machine.look(kIgnore).verdict == Verdict::fail);
   }
+}
+
+TEST_CASE("gpu-holders: a container of Proxmox VE has its name and its command, and is no service") {
+  const Machine machine(kUsed);
+  machine.file("etc/pve/lxc/105.conf", "hostname: llm\ndev0: /dev/nvidia0,gid=44\n\n[before]\nhostname: old\n");
+  machine.process(41, "ollama", "0::/lxc/105/ns/system.slice/ollama.service\n", {"/dev/nvidia0"});
+  machine.process(42, "python3", "0::/lxc/105/ns/system.slice/docker-" + kId + ".scope\n", {"/dev/nvidia0"});
+  const Finding finding = machine.look(kIgnore);
+  CHECK(finding.summary == "GPUs are in use by container 105 (llm)");
+  CHECK(finding.next == "Stop what uses them: pct shutdown 105.");
+  machine.file("etc/pve/lxc/105.conf", "hostname: a\x1b[31mb\n");
+  CHECK(machine.look().summary == "GPUs are in use by container 105 (a?[31mb)");
+  machine.remove("etc/pve/lxc/105.conf");
+  CHECK(machine.look().summary == "GPUs are in use by container lxc 105");
 }

@@ -151,3 +151,20 @@ TEST_CASE("nvidia-driver: in an image, p2pd's modules count beside those of the 
   CHECK(machine.look().verdict == Verdict::pass);
   CHECK(machine.look().summary == "installed by 1 packages (570.86.16), with modules by p2pd");
 }
+
+TEST_CASE("nvidia-driver: on a system with another package manager the driver's answer and place tell") {
+  const Machine machine;
+  machine.gpu("84 26");
+  fs::remove_all(machine.directory / "var");
+  machine.put("etc/os-release", "ID=cachyos\nID_LIKE=arch\nNAME=\"CachyOS Linux\"\n");
+  CHECK(machine.look().summary == "no NVIDIA driver is installed");
+  machine.put("proc/sys/kernel/osrelease", "7.2.2-2-cachyos\n");
+  machine.put("sys/module/nvidia/version", "610.57.04\n");
+  machine.put("proc/driver/nvidia/version",
+              "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  610.57.04  Release Build\n");
+  CHECK(machine.look().verdict == Verdict::fail);
+  CHECK(machine.look().summary == "the modules of 610.57.04 give no P2P between GeForce cards");
+  machine.put("lib/modules/7.2.2-2-cachyos/modules.dep", "updates/by-hand/nvidia.ko:\n");
+  CHECK(machine.look().verdict == Verdict::pass);
+  CHECK(machine.look().summary == "modules of 610.57.04 with P2P, built by hand");
+}

@@ -222,3 +222,14 @@ TEST_CASE("loaded modules: lines that are none are left out") {
     for (const LoadedModule& module : parse_loaded_modules(noise)) CHECK(module.other_references().value_or(0) >= 0);
   }
 }
+
+TEST_CASE("nvidia-modules: a blacklist that keeps nvidia off is named") {
+  Machine machine;
+  fs::remove_all(machine.directory / "sys/module");
+  machine.put("etc/modprobe.d/pve-blacklist.conf", "blacklist nvidiafb\n");
+  CHECK(machine.look().summary == "no NVIDIA kernel module is loaded");
+  machine.put("etc/modprobe.d/pve-blacklist.conf", "blacklist nvidiafb\nblacklist nvidia\n");
+  const Finding finding = machine.look();
+  CHECK(finding.summary == "no NVIDIA kernel module is loaded: /etc/modprobe.d/pve-blacklist.conf:2 keeps it off");
+  CHECK(finding.next == "Remove that line of /etc/modprobe.d/pve-blacklist.conf, make the initramfs anew, and reboot.");
+}

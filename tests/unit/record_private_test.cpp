@@ -48,6 +48,13 @@ constexpr Planted kPlanted[] = {
     {"etc/modprobe.d/own.conf", "options nvidia NVreg_A=/home/Zq146/x NVreg_B=https://me:Zq147@Zq148.corp/Zq149\n"},
     {"etc/depmod.d/own.conf", "# Zq64\nsearch Zq65 updates built-in\nexternal * /srv/Zq66\noverride ext4 * Zq67\n"},
     {"etc/modules-load.d/own.conf", "# Zq68\nvfio-pci\n"},
+    // guests of Proxmox VE
+    {"etc/pve/lxc/105.conf",
+     "hostname: Zq160\ndev0: /dev/nvidia0,gid=Zq161\ndev1: /dev/Zq162\nmp0: /Zq163,mp=/dev/nvidia\n"},
+    {"etc/pve/lxc/105.conf",
+     "lxc.mount.entry: /dev/nvidia1 dev/Zq164 none bind\n#Zq165\n[Zq166]\ndev2: /dev/nvidiaZq167\n"},
+    {"etc/pve/qemu-server/100.conf",
+     "name: Zq168\nhostpci0: 0000:01:00,romfile=Zq169\nhostpci1: mapping=Zq170,pcie=1\nargs: Zq171\n"},
     // systemd
     {"etc/systemd/system/nvidia-persistenced.service.d/own.conf",
      "# Zq69\n[Service]\nEnvironment=TOKEN=Zq70 \"B=Zq71\"\nEnvironmentFile=/home/Zq72/env\nExecStart=\n"},

@@ -12,6 +12,7 @@
 
 #include "base/url.hpp"
 #include "catch.hpp"
+#include "made_tree.hpp"
 #include "record/private_words.hpp"
 #include "redaction.hpp"
 #include "report_sources.hpp"
@@ -189,6 +190,14 @@ TEST_CASE("redact: addresses, logins, homes and people are removed, what only lo
   CHECK(without_private_words("Ubuntu 24.04 of ubuntu", {"box", "", {"ubuntu", "Ubuntu"}}) == "Ubuntu 24.04 of ubuntu");
 }
 
+TEST_CASE("redact: guests of Proxmox VE have names that identify the machine") {
+  const test::MadeTree tree;
+  tree.put("etc/pve/lxc/105.conf", "hostname: llm-of-jo\n");
+  tree.put("etc/pve/qemu-server/100.conf", "name: acme-desk\n");
+  CHECK(without_private_words("container 105 (llm-of-jo), VM 100 (acme-desk)", identity_of(tree.host)) ==
+        "container 105 (user), VM 100 (user)");
+}
+
 TEST_CASE("redact: units of the owner lose their names, others keep them") {
   CHECK(without_unit_names("GPUs are in use by acme-train.service, vllm@70b.service; systemctl stop "
                            "nvidia-persistenced.service. p2pd-worker.service, "
@@ -222,6 +231,7 @@ constexpr struct {
                 {"hosts of URLs", "mirror.corp"},
                 {"names of processes", "torchrun"},
                 {"containers", "pod-a7"},
+                {"virtual machines", "acme-desk"},
                 {"units", "acme-train"},
                 {"values of settings that no check reads", "/exports/pxe"}};
 
@@ -246,13 +256,14 @@ TEST_CASE("report: serials, UUIDs, host name and machine id are left out") {
 }
 
 TEST_CASE("report: of a list of sentinels none is in any form of a redacted report") {
-  const Identity identity{"box7.acme.example", "0123456789abcdef0123456789abcdef", {"jodoe", "Jo Doe"}};
+  const Identity identity{"box7.acme.example", "0123456789abcdef0123456789abcdef", {"jodoe", "Jo Doe", "acme-desk"}};
   const std::string all =
       "at 203.0.113.9 and 2001:db8::7334 (52:54:00:ab:cd:ef), guid e41d:2d03:0065:1234, "
       "https://me:s3cret@mirror.corp/x of jodoe, Jo Doe, /home/homer/x, nfsroot=10.0.0.1:/exports/pxe "
       "alice@corp, acme-train.service on box7 and nfs1.acme.example; SerialNumber: XK1234567, "
       "GPU-5b694366-fbc1-9c4e-3eaf-2f5dc4468404, "
-      "0123456789abcdef0123456789abcdef, /dev/disk/by-id/nvme-x_S7KGNJ0W, container lxc pod-a7, torchrun (process "
+      "0123456789abcdef0123456789abcdef, /dev/disk/by-id/nvme-x_S7KGNJ0W, container lxc pod-a7, VM 100 (acme-desk), "
+      "torchrun (process "
       "4711)";
   json proof = finding("fail", all);
   proof["evidence"] = {{{"source", "/proc/4711/fd"}, {"value", "torchrun: /dev/nvidia0"}},

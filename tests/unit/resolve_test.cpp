@@ -149,3 +149,18 @@ TEST_CASE("resolve: of an image, what is about the machine is left to its first 
   CHECK(resolve(plan, registry, host).steps.size() == 4);
   CHECK(resolved_on("no-gpu", plan).steps.size() == 4);
 }
+
+TEST_CASE("resolve: modules that a person built where p2pd replaces no driver get the options of their build") {
+  const test::ChangedRecord machine("fedora43-rtx4090-x2");
+  RecordedRunner runner(machine.root());
+  const auto entry = [&] {
+    return resolve(plan_of({{{"entry", "chosen"}}}), {}, Host(machine.root(), runner)).steps[0].with["entry"];
+  };
+  CHECK(entry() == "chosen");
+  machine.file("lib/modules/6.17.7-300.fc43.x86_64/modules.dep", "updates/by-hand/nvidia.ko:\n");
+  const Choice choice = choose_driver(shipped(), machine_of(Host(machine.root(), runner), shipped()).value());
+  CHECK(choice.entry == nullptr);
+  REQUIRE(choice.by_hand != nullptr);
+  CHECK(choice.by_hand->base_version == "580.105.08");
+  CHECK(entry() == choice.by_hand->id);
+}

@@ -95,7 +95,8 @@ inline Machine machine_of(const std::vector<Card>& cards, const std::vector<Boot
     if (boots.headers != Headers::absent) kernel.rules[kRule] = boots.headers == Headers::backport;
     machine.kernels.push_back(kernel);
   }
-  machine.distribution = {distribution, "", "12", std::string(distribution) == "debian"};
+  machine.distribution = {distribution, "", "12",
+                          std::string(distribution) == "debian" ? PackageManager::apt : PackageManager::other};
   machine.driver_version = machine.installed = driver;
   return machine;
 }

@@ -381,3 +381,41 @@ TEST_CASE("solver: a defect of generations together counts where both are, in P2
   machine.divided = true;
   CHECK(choose_driver(all, machine).entry->id == "fork/565.57.01");
 }
+
+TEST_CASE("solver: without apt a build is named for a person, with the commands", "[solver]") {
+  Catalogue catalogue = all();
+  catalogue.releases_at = "https://example.org/nvidia";
+  for (CatalogueEntry& entry : catalogue.entries) entry.base_commit = std::string(40, 'c');
+  const auto has = [](const Choice& choice, std::string_view text) {
+    return std::ranges::any_of(choice.commands, [&](const auto& line) { return line.find(text) != line.npos; });
+  };
+  Machine machine = machine_of({2, Card{k4090}}, {{"6.8.0"}, {"6.12.9"}}, "565.57.01", "fedora");
+  machine.distribution.manager = PackageManager::dnf;
+  machine.kernels.front().headers = "kernel-devel-6.8.0";
+  Choice choice = choose_driver(catalogue, machine);
+  CHECK(choice.entry == nullptr);
+  CHECK(choice.by_hand->id == "fork/565.57.01");  // of the installed version: its libraries stay
+  CHECK(
+      choice.next ==
+      "Put the modules of fork/565.57.01 in place of those of 565.57.01: \"p2pctl catalogue\" ends with the commands.");
+  for (const char* text :
+       {"sudo dnf install kernel-devel-6.8.0 ", "https://example.org/nvidia cccc",
+        "p2pctl catalogue diff fork/565.57.01 | git apply", "-j\"$(nproc)\" modules",
+        "updates/by-hand\" kernel-open/nvidia*.ko", "override %s * updates/by-hand", "sudo dracut --force"})
+    CHECK(has(choice, text));
+
+  machine.distribution.manager = PackageManager::pacman;
+  machine.driver_version.clear();
+  machine.kernels.front().compiler = Compiler{"clang", 22};
+  choice = choose_driver(catalogue, machine);
+  CHECK(choice.by_hand->id == kNewest);
+  CHECK(choice.next.starts_with("Install nvidia-open-dkms 570.86.16, then the modules of fork/570.86.16: "));
+  CHECK(has(choice, "make -j\"$(nproc)\" LLVM=1 modules"));
+  CHECK(has(choice, "sudo mkinitcpio -P"));
+
+  machine.kernels = machine_of({}, {{"6.14.0"}}).kernels;
+  choice = choose_driver(catalogue, machine);
+  CHECK(choice.by_hand == nullptr);
+  CHECK(choice.commands.empty());
+  CHECK(choice.next.find("does not build for Linux 6.14.1") != std::string::npos);
+}

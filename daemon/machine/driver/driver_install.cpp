@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "machine/modules/dkms.hpp"
+#include "machine/modules/toolchain.hpp"
 #include "machine/packages/driver_packages.hpp"
 
 namespace p2pd {
@@ -20,6 +21,7 @@ constexpr std::string_view kLibraryDirectories[] = {
 
 /// Finds the driver itself: its modules, and libraries that talk to them.
 Result<void> find_packages(const Host& host, DriverInstall& found) {
+  if (!host.files().exists(kDpkgStatus) && distribution(host).lacks_apt()) return {};
   for (DpkgPackage& package : TRY(dpkg_packages(host))) {
     const DriverRole role = driver_role(package.name);
     if (!package.present() || (role != DriverRole::modules && role != DriverRole::libraries)) continue;

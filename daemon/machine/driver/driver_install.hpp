@@ -33,7 +33,8 @@ struct DriverInstall {
   bool packaged_modules() const;
 };
 
-/// Reads dpkg's status file, the runfile's manifest and uninstaller, DKMS trees. A host without dpkg is an Error.
+/// Reads dpkg's status file, the runfile's manifest and uninstaller, DKMS trees. A host without dpkg is an Error,
+/// unless its distribution has another package manager: its packages are not known.
 Result<DriverInstall> installed_driver(const Host& host);
 
 /// A driver library, as programs find it.

@@ -78,20 +78,6 @@ std::string no_mailbox(const Gpus& gpus) {
   return no_need(gpus);
 }
 
-/// True if the loaded driver gives P2P over PCIe without ForceP2P: these are not NVIDIA's own modules, which ask a
-/// chipset that they do not know, and they do not take the mailbox.
-bool is_patched(const Host& host) {
-  const auto params = nvidia_params(host).value_or(std::map<std::string, std::string>());
-  for (const auto& [name, value] : params)
-    if (value.find("ForceP2P=") != std::string::npos) return false;
-  const auto answer = driver_answer(host);
-  if (!answer) return false;
-  const nlohmann::json& pairs = field_of(*answer, "pairs");
-  return std::ranges::any_of(pairs, [](const nlohmann::json& pair) {
-    return field_of(pair, "read") == "OK" && field_of(pair, "nvlink") != "OK";
-  });
-}
-
 /// Checks that a key has this value in modprobe.d.
 bool is_configured(const Host& host, const char* key, int value) {
   const Parameters wanted{{"module", "nvidia"}, {"registry_dwords", {{key, value}}}};
@@ -126,6 +112,18 @@ void add(Parameters& parameters, const char* key, const nlohmann::json& more) {
 }
 
 }  // namespace
+
+bool is_patched(const Host& host) {
+  const auto params = nvidia_params(host).value_or(std::map<std::string, std::string>());
+  for (const auto& [name, value] : params)
+    if (value.find("ForceP2P=") != std::string::npos) return false;
+  const auto answer = driver_answer(host);
+  if (!answer) return false;
+  const nlohmann::json& pairs = field_of(*answer, "pairs");
+  return std::ranges::any_of(pairs, [](const nlohmann::json& pair) {
+    return field_of(pair, "read") == "OK" && field_of(pair, "nvlink") != "OK";
+  });
+}
 
 /// The card has whole GiB of VRAM; clients get less, and no more than the driver reports. Before a driver tells the
 /// VRAM, the largest BAR1 is taken for it: the card has no more.

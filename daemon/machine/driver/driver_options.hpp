@@ -32,6 +32,10 @@ struct StockP2p {
 /// over BAR1 a BAR1 that the driver cannot map all VRAM into.
 Result<StockP2p> stock_p2p(const Host& host, std::string_view entry);
 
+/// True if the loaded driver says that it gives P2P over PCIe without ForceP2P: these are not NVIDIA's own modules,
+/// which ask a chipset that they do not know, and they do not take the mailbox.
+bool is_patched(const Host& host);
+
 /// Checks that one of the two can be enabled and modprobe gives module nvidia its options.
 Result<bool> is_stock_p2p_configured(const Host& host);
 

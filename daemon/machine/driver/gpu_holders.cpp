@@ -20,6 +20,7 @@
 
 #include "machine/driver/logind_files.hpp"
 #include "machine/driver/persistenced.hpp"
+#include "machine/driver/proxmox.hpp"
 
 namespace p2pd {
 namespace {
@@ -48,12 +49,6 @@ constexpr Runtime kRuntimes[] = {{"libpod", "podman"}, {"cri-containerd", "conta
                                  {"crio", "cri-o"},    {"kubepods", "kubernetes"},
                                  {"docker", "docker"}, {"containerd", "containerd"}};
 
-std::string printable(std::string text) {
-  std::ranges::replace_if(
-      text, [](char c) { return c < ' ' || c > '~'; }, '?');
-  return text;
-}
-
 /// First run of exactly 64 hexadecimal digits; empty if there is none.
 std::string container_id(std::string_view path) {
   static const std::regex kId("(^|[^0-9a-f])([0-9a-f]{64})([^0-9a-f]|$)");
@@ -61,20 +56,26 @@ std::string container_id(std::string_view path) {
   return std::regex_search(path.begin(), path.end(), found, kId) ? found[2].str() : "";
 }
 
-/// Container: "docker 3f2a91b0c4d5", "lxc NAME", "machine NAME"; empty outside of containers.
+constexpr std::string_view kLxc = "/lxc/", kLxcPayload = "/lxc.payload.";
+
+/// First component of `path` behind `mark`.
+std::string_view component_behind(std::string_view path, std::size_t mark) {
+  return path.substr(mark, path.find_first_of("/.", mark) - mark);
+}
+
+/// Container: "docker 3f2a91b0c4d5", "lxc NAME", "machine NAME"; empty outside of containers. LXC's is the outermost:
+/// docker inside of it is not this system's.
 std::string container_of(std::string_view path) {
+  for (const std::string_view mark : {kLxcPayload, kLxc})
+    if (path.starts_with(mark)) return fmt::format("lxc {}", component_behind(path, mark.size()));
   if (const std::string id = container_id(path); !id.empty()) {
     const auto runtime =
         std::ranges::find_if(kRuntimes, [&](const Runtime& r) { return path.find(r.mark) != path.npos; });
     return fmt::format("{} {}", runtime != std::end(kRuntimes) ? runtime->name : "container", id.substr(0, kShortId));
   }
-  for (const auto& [mark, name] :
-       {Runtime{"/lxc.payload.", "lxc"}, Runtime{"/lxc/", "lxc"}, Runtime{"/machine-", "machine"}}) {
-    const std::size_t at = path.find(mark);
-    if (at == path.npos) continue;
-    const std::string_view rest = path.substr(at + mark.size());
-    return fmt::format("{} {}", name, rest.substr(0, rest.find_first_of("/.")));
-  }
+  for (const auto& [mark, name] : {Runtime{kLxcPayload, "lxc"}, Runtime{kLxc, "lxc"}, Runtime{"/machine-", "machine"}})
+    if (const std::size_t at = path.find(mark); at != path.npos)
+      return fmt::format("{} {}", name, component_behind(path, at + mark.size()));
   return {};
 }
 
@@ -147,10 +148,16 @@ Result<std::set<std::string>> open_devices(const Host& host, const std::string& 
 
 }  // namespace
 
+std::string printable(std::string text) {
+  std::ranges::replace_if(
+      text, [](char c) { return c < ' ' || c > '~'; }, '?');
+  return text;
+}
+
 std::string_view to_string(HolderKind kind) { return kServiceKinds.at(static_cast<std::size_t>(kind)); }
 
 Result<void> classify(const Host& host, GpuHolder& holder, std::string_view cgroups) {
-  std::string container, unit, user_path;
+  std::string container, unit, user_path, proxmox;
   std::istringstream lines{std::string(cgroups)};
   for (std::string line;
        std::getline(lines, line);) {  // "0::/system.slice/x.service"; version 1 has a line for each controller
@@ -158,6 +165,7 @@ Result<void> classify(const Host& host, GpuHolder& holder, std::string_view cgro
     if (line.find(':') == std::string::npos || colon == std::string::npos) continue;
     const std::string_view path = std::string_view(line).substr(colon + 1);
     if (container.empty()) container = container_of(path);
+    if (proxmox.empty() && path.starts_with(kLxc)) proxmox = component_behind(path, kLxc.size());
     if (unit.empty()) unit = unit_of(path);
     if (user_path.empty() && path.starts_with(kUserSlice)) user_path = path;
   }
@@ -166,6 +174,11 @@ Result<void> classify(const Host& host, GpuHolder& holder, std::string_view cgro
   if (!container.empty()) {
     holder.kind = HolderKind::container;
     holder.name = printable(container);
+    if (host.files().exists(fmt::format("/etc/pve/lxc/{}.conf", proxmox))) {
+      const ProxmoxGuest guest = proxmox_container(host, proxmox);
+      holder.name = guest.text().substr(guest.text().find(' ') + 1);
+      holder.stop = guest.shutdown();
+    }
   } else if (holder.of_user) {
     const auto session = TRY(session_of(host, user_path, unit));
     if (session) holder.kind = session->greeter ? HolderKind::display : HolderKind::session;

@@ -11,6 +11,9 @@
 
 namespace p2pd {
 
+/// `text` with '?' for all but printable ASCII.
+std::string printable(std::string text);
+
 /// Kind of a process that uses a GPU, by the way to stop it. `display`: the display manager or a login screen;
 /// `session`: a person's desktop at a seat.
 enum class HolderKind { display, persistenced, container, unit, process, session };
@@ -21,8 +24,10 @@ struct GpuHolder {
   int pid = 0;
   std::string comm;  ///< the kernel's name of it, at most 15 characters, all but printable ASCII as '?'
   HolderKind kind = HolderKind::process;
-  /// "docker 3f2a91b0c4d5", "ollama.service", "session 2 of ada on seat0"; empty for a plain process.
+  /// "docker 3f2a91b0c4d5", "ollama.service", "session 2 of ada on seat0"; "105 (llm)" for a container of Proxmox VE;
+  /// empty for a plain process.
   std::string name;
+  std::string stop = {};             ///< command that ends a container of Proxmox VE: "pct shutdown 105"
   bool of_user = false;              ///< below user.slice, where users choose the names of units, scopes and containers
   std::vector<std::string> devices;  ///< "/dev/nvidia0", each once, sorted
   bool own = false;                  ///< belongs to p2pd's units, or is a child of this process

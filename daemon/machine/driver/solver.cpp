@@ -11,6 +11,7 @@
 #include "machine/catalogue/staging.hpp"
 #include "machine/hardware/bar1.hpp"
 #include "machine/hardware/p2p_use.hpp"
+#include "machine/modules/own_place.hpp"
 
 namespace p2pd {
 namespace {
@@ -228,14 +229,6 @@ std::optional<Gate> bar1_gate(const Catalogue& catalogue, const Machine& machine
   return std::nullopt;
 }
 
-std::optional<Gate> distribution_gate(const Machine& machine) {
-  const Distribution& found = machine.distribution;
-  if (found.uses_apt) return std::nullopt;
-  return Gate{"distribution",
-              fmt::format("p2pd replaces drivers on Debian, Ubuntu and their like; this is '{}'", found.id),
-              "Install Debian or Ubuntu, or a catalogue entry's build by hand."};
-}
-
 /// Checks for data-centre and professional cards only: NVIDIA's own driver has P2P.
 bool needs_no_patch(const Machine& machine) {
   return machine.gpus_known &&
@@ -450,6 +443,89 @@ void settle_with(Choice& choice, const Catalogue& catalogue, const EntryVerdict&
           fmt::format("{}, the compiler of {}, is not installed", kernel.compiler->text(), kernel.release));
 }
 
+/// Words for a shell: packages that a build needs on `system`, kernel `release` with headers in `headers`.
+std::string install_tools(const Distribution& system, const std::string& headers) {
+  switch (system.manager) {
+    case PackageManager::pacman: return fmt::format("sudo pacman -S --needed {} base-devel git", headers);
+    case PackageManager::dnf: return fmt::format("sudo dnf install {} gcc gcc-c++ git make xz", headers);
+    default: return fmt::format("# install the kernel's headers, its compiler, g++, git and make");
+  }
+}
+
+/// Package of the driver with open modules, in the family of `system`.
+std::string_view driver_package(const Distribution& system) {
+  switch (system.manager) {
+    case PackageManager::pacman: return "nvidia-open-dkms";
+    case PackageManager::dnf: return "akmod-nvidia (RPM Fusion) or kmod-nvidia-open-dkms (NVIDIA's repository)";
+    default: return "NVIDIA's driver with open modules";
+  }
+}
+
+/// Commands that replace the modules of the installed driver by those of `entry`, for the running kernel.
+std::vector<std::string> commands_by_hand(const Catalogue& catalogue, const CatalogueEntry& entry,
+                                          const Machine& machine) {
+  const auto running = std::ranges::find_if(machine.kernels, &Machine::Target::running);
+  const bool clang = running != machine.kernels.end() && running->compiler && running->compiler->family == "clang";
+  std::vector<std::string> commands = {
+      install_tools(machine.distribution, running == machine.kernels.end() ? "" : running->headers),
+      "git init --quiet p2p-driver && cd p2p-driver",
+      fmt::format("git fetch --depth 1 {} {} && git checkout --quiet FETCH_HEAD", catalogue.releases_at,
+                  entry.base_commit.empty() ? entry.base_version : entry.base_commit),
+      fmt::format("p2pctl catalogue diff {} | git apply", entry.id)};
+  commands.push_back(fmt::format("make -j\"$(nproc)\"{} modules", clang ? " LLVM=1" : ""));
+  commands.push_back(
+      fmt::format("sudo install -D -m 644 -t \"/lib/modules/$(uname -r)/{}\" kernel-open/nvidia*.ko", kHandPlace));
+  commands.push_back(
+      fmt::format("printf 'override %s * {}\\n' nvidia nvidia-modeset nvidia-drm nvidia-uvm nvidia-peermem | sudo tee "
+                  "/etc/depmod.d/p2p-by-hand.conf",
+                  kHandPlace));
+  commands.emplace_back("sudo depmod");
+  if (machine.distribution.manager == PackageManager::pacman) commands.emplace_back("sudo mkinitcpio -P");
+  if (machine.distribution.manager == PackageManager::dnf) commands.emplace_back("sudo dracut --force");
+  commands.emplace_back("sudo reboot    # then: sudo p2pctl apply");
+  return commands;
+}
+
+/// The machine without what keeps p2pd's own build from it: a person may build with clang, and for one kernel.
+Machine as_by_hand(Machine machine) {
+  std::erase_if(machine.kernels, [](const Machine::Target& kernel) { return !kernel.running; });
+  for (Machine::Target& kernel : machine.kernels)
+    if (kernel.compiler && kernel.compiler->family == "clang") kernel.compiler.reset();
+  if (machine.packages.version.empty()) machine.packages.version = machine.driver_version;
+  machine.installed.clear();  // nor does an older driver
+  return machine;
+}
+
+/// Settles on a system without apt, whose driver p2pd does not replace: names the build, and has the commands.
+void settle_by_hand(Choice& choice, const Catalogue& catalogue, const Machine& machine) {
+  const std::string& system = machine.distribution.name.empty() ? machine.distribution.id : machine.distribution.name;
+  const Machine by_hand = as_by_hand(machine);
+  Choice other = choice;
+  other.table.clear();
+  for (const CatalogueEntry& entry : catalogue.entries) other.table.push_back(judge_entry(catalogue, entry, by_hand));
+  const EntryVerdict* best = best_verdict(other, by_hand);
+  Gate gate{"distribution",
+            fmt::format("p2pd replaces drivers by apt, which {} does not have",
+                        system.empty() ? std::string_view("this system") : system),
+            ""};
+  if (best == nullptr) {
+    settle_without_entry(other, by_hand);
+    gate.next = fmt::format("Install a driver with P2P by hand; {}. {}", other.summary, other.next);
+    return settle(choice, gate);
+  }
+  const CatalogueEntry& entry = *best->entry;
+  choice.by_hand = &entry;
+  choice.commands = commands_by_hand(catalogue, entry, machine);
+  tell_evidence(choice, catalogue, *best, by_hand);
+  for (std::string& note : notes_on(catalogue, entry, by_hand)) choice.notes.push_back(std::move(note));
+  gate.next = machine.driver_version == entry.base_version
+                  ? fmt::format("Put the modules of {} in place of those of {}", entry.id, entry.base_version)
+                  : fmt::format("Install {} {}, then the modules of {}", driver_package(machine.distribution),
+                                entry.base_version, entry.id);
+  gate.next += ": \"p2pctl catalogue\" ends with the commands.";
+  settle(choice, gate);
+}
+
 Choice choose_for_all(const Catalogue& catalogue, const Machine& machine) {
   Choice choice;
   choice.notes = catalogue.notes;
@@ -458,7 +534,7 @@ Choice choose_for_all(const Catalogue& catalogue, const Machine& machine) {
   if (auto gate = model_gate(machine)) return settle(choice, *gate), choice;
   if (needs_no_patch(machine)) return settle_without_patch(choice, machine), choice;
   if (auto gate = bar1_gate(catalogue, machine, choice)) return settle(choice, *gate), choice;
-  if (auto gate = distribution_gate(machine)) return settle(choice, *gate), choice;
+  if (!machine.distribution.uses_apt()) return settle_by_hand(choice, catalogue, machine), choice;
   if (machine.kernels.empty()) choice.questions.push_back("no bootable kernel is known");
   const EntryVerdict* best = best_verdict(choice, machine);
   if (best == nullptr) return settle_without_entry(choice, machine), choice;

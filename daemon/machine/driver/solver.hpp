@@ -27,18 +27,20 @@ std::string_view to_string(EntryVerdict::Fit fit);
 /// One driver build with reasons, or the reason why there is none.
 struct Choice {
   const CatalogueEntry* entry = nullptr;  ///< entry of the catalogue that was given
-  bool already_p2p = false;         ///< the running driver supports P2P between these cards: only the proof is missing
-  std::string cause;                ///< id, "mixed-generations", "kernel", ...; empty with an entry or already_p2p
-  std::string summary;              ///< one line for a person
-  std::string next;                 ///< action for the operator if there is no entry
-  std::vector<EntryVerdict> table;  ///< verdicts on every entry, in the catalogue's order
-  std::vector<std::string> questions;    ///< facts that could not be found out and could still forbid the entry
-  std::vector<std::string> notes;        ///< facts that forbid nothing: known defects, packages that go
-  std::vector<CatalogueEntry> possible;  ///< builds for the installed packages that no file lists, best first
-  bool keeps_packages = false;           ///< the entry has the installed packages' version: they stay
-  std::string evidence;                  ///< one line: test builds of the entry, reports of it on such cards
-  bool reported = false;                 ///< somebody moved data with the entry between cards of each generation here
-  bool needs_dynamic_bar1 = false;       ///< a card has more VRAM than its BAR1 can cover
+  bool already_p2p = false;  ///< the running driver supports P2P between these cards: only the proof is missing
+  std::string cause;         ///< id, "mixed-generations", "kernel", ...; empty with an entry or already_p2p
+  std::string summary;       ///< one line for a person
+  std::string next;          ///< action for the operator if there is no entry
+  const CatalogueEntry* by_hand = nullptr;  ///< build that a person installs where p2pd replaces no driver
+  std::vector<std::string> commands;        ///< of a shell, that build and install its modules
+  std::vector<EntryVerdict> table;          ///< verdicts on every entry, in the catalogue's order
+  std::vector<std::string> questions;       ///< facts that could not be found out and could still forbid the entry
+  std::vector<std::string> notes;           ///< facts that forbid nothing: known defects, packages that go
+  std::vector<CatalogueEntry> possible;     ///< builds for the installed packages that no file lists, best first
+  bool keeps_packages = false;              ///< the entry has the installed packages' version: they stay
+  std::string evidence;                     ///< one line: test builds of the entry, reports of it on such cards
+  bool reported = false;            ///< somebody moved data with the entry between cards of each generation here
+  bool needs_dynamic_bar1 = false;  ///< a card has more VRAM than its BAR1 can cover
 };
 
 /// Known defects of an entry that count for the GPUs of this machine.

@@ -67,7 +67,7 @@ Result<std::vector<std::string>> rules_for(const Host& host, const Catalogue& al
     const CompatRule& rule = all.compat_rules.at(name);
     auto needed = applies(host, target, rule);
     if (!needed) {
-      needed.error().next = "apt-get install --reinstall linux-headers-" + target.release;
+      needed.error().next = "apt-get install --reinstall " + target.headers;
       return Failure(std::move(needed).error().in("headers of " + target.release));
     }
     if (!*needed) continue;
@@ -95,9 +95,9 @@ std::string headers_identity(const Host& host, const BuildTarget& target) {
 Result<ModuleBuild> wanted_build(const Host& host, const Catalogue& all, const CatalogueEntry& entry,
                                  BuildTarget target) {
   if (!target.compiler)
-    return fail(ErrorCode::not_found,
-                fmt::format("{} would tell the compiler of {}", target.compiler_source, target.release),
-                "Install that kernel's package anew: apt-get install --reinstall linux-image-" + target.release);
+    return fail(
+        ErrorCode::not_found, fmt::format("{} would tell the compiler of {}", target.compiler_source, target.release),
+        "Install that kernel's package anew: apt-get install --reinstall " + kernel_package(host, target.release));
   ModuleBuild build{std::move(target), {}, {}, {}, {}};
   build.name = build_name(entry, build.target.release);
   build.rules = TRY(rules_for(host, all, entry, build.target));
@@ -120,7 +120,7 @@ Result<void> need_headers(const std::vector<BuildTarget>& targets) {
     if (target.has_headers || (!target.running && target.release != targets.back().release)) continue;
     return fail(ErrorCode::not_found,
                 fmt::format("kernel {} has no headers, without which no module is built for it", target.release),
-                "apt-get install linux-headers-" + target.release);
+                "apt-get install " + target.headers);
   }
   return {};
 }

@@ -48,6 +48,13 @@ Result<void> link_place(Host& host, const std::string& release) {
 
 }  // namespace
 
+bool has_modules_by_hand(const Host& host) {
+  const std::string release = host.line("/proc/sys/kernel/osrelease").value_or("");
+  const auto files = modules_by_name(host, release).value_or(std::map<std::string, std::string>());
+  const auto nvidia = files.find("nvidia");
+  return nvidia != files.end() && nvidia->second.starts_with(place_of(release, kHandPlace) + "/");
+}
+
 std::string own_files(std::string_view release) { return fmt::format("{}/{}", kOwnFiles, release); }
 
 Result<std::string> name_here(const Host& host, std::string_view module) {

@@ -15,6 +15,10 @@ namespace p2pd {
 // A depmod.d file makes depmod prefer them, and hooks build them for later kernels.
 inline constexpr std::string_view kOwnPlace =
     "updates/p2pd";  ///< place below /lib/modules/RELEASE; a link to a directory of kOwnFiles
+/// Place of modules that a person builds by the commands of "p2pctl catalogue", where p2pd replaces no driver.
+inline constexpr std::string_view kHandPlace = "updates/by-hand";
+/// Checks that modprobe would load module nvidia of the running kernel from there.
+bool has_modules_by_hand(const Host& host);
 /// Directory of the files. DKMS looks below /lib/modules/RELEASE for modules of the names that it installs, and follows
 /// no links: version 3.2 moves those that it finds away, 3.0 installs nothing beside one of the same version.
 inline constexpr std::string_view kOwnFiles = "/lib/p2pd-modules";

@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "base/version.hpp"
-#include "machine/boot/kernels.hpp"
+#include "machine/modules/default_kernel.hpp"
 
 namespace p2pd {
 namespace {
@@ -36,6 +36,7 @@ std::string_view compiler_part(std::string_view version) {
 
 BuildTarget look_at(const Host& host, const std::string& release, bool running) {
   BuildTarget kernel{release, running, std::nullopt, "/boot/config-" + release};
+  kernel.headers = headers_package(host, release);
   kernel.has_headers = host.files().exists(kernel.build() + "/Makefile");
   for (const std::string& config : {"/boot/config-" + release, kernel.build() + "/.config"}) {
     const auto text = host.files().read(config, kConfigLimit);
@@ -100,7 +101,7 @@ std::string strictness_of(const BuildTarget& target) {
 
 Result<std::vector<BuildTarget>> build_targets(const Host& host) {
   const std::string running = host.line("/proc/sys/kernel/osrelease").value_or("");
-  const auto bootable = bootable_kernels(host);
+  const auto bootable = kernels_by_release(host);
   if (!bootable && bootable.error().code != ErrorCode::not_found) return Failure(bootable.error());
   std::vector<BuildTarget> targets;
   for (const Kernel& kernel : bootable.value_or(std::vector<Kernel>()))
@@ -140,7 +141,7 @@ void survey_kernel(const BuildTarget& kernel, BuildTools& tools) {
       {{"release", kernel.release}, {"compiler", kernel.compiler ? nlohmann::json(compiler) : nlohmann::json()}});
   tools.evidence.push_back({kernel.build(), kernel.has_headers ? "there" : "not there"});
   if (!kernel.strict.empty()) tools.evidence.push_back({kernel.compiler_source, strictness_of(kernel)});
-  if (!kernel.has_headers) lack(tools, "headers of " + kernel.release, "linux-headers-" + kernel.release);
+  if (!kernel.has_headers) lack(tools, "headers of " + kernel.release, kernel.headers);
   if (!kernel.compiler) return tools.unclear.push_back("the compiler of " + kernel.release);
   tools.evidence.push_back({kernel.compiler_source, kernel.release + " was built with " + compiler});
   if (!kernel.compiler_installed)
@@ -162,10 +163,31 @@ Result<BuildTools> build_tools(const Host& host, bool dkms) {
   return tools;
 }
 
+namespace {
+
+/// Checks that dpkg has the list of files of `package`.
+bool is_installed(const Host& host, std::string_view package) {
+  return host.files().exists(fmt::format("/var/lib/dpkg/info/{}.list", package));
+}
+
+/// Checks for a kernel of Proxmox, "6.17.2-1-pve". Packages of theirs before Linux 6.2.16-6 begin with "pve-".
+bool is_of_proxmox(std::string_view release) { return release.ends_with("-pve"); }
+
+/// "Proxmox VE 9" on Debian 13: each is four behind.
+std::string proxmox_on(const std::string& debian) {
+  constexpr std::uint32_t kBehind = 4;
+  const auto version = parse_version(debian).value_or(Version());
+  return version.empty() || version.front() < kBehind ? "Proxmox VE"
+                                                      : fmt::format("Proxmox VE {}", version.front() - kBehind);
+}
+
+}  // namespace
+
 std::string Distribution::text() const {
   constexpr std::pair<std::string_view, std::string_view> kTested[] = {
       {"debian", "12"}, {"debian", "13"}, {"ubuntu", "22.04"}, {"ubuntu", "24.04"}};
   if (id.empty()) return {};
+  if (!product.empty()) return product + ", not tested with p2pd";
   const bool tested =
       std::ranges::find(kTested, std::pair<std::string_view, std::string_view>(id, version)) != std::end(kTested);
   return name + (version.empty() ? "" : " " + version) + (tested ? "" : ", not tested with p2pd");
@@ -173,15 +195,40 @@ std::string Distribution::text() const {
 
 Distribution distribution(const Host& host) {
   constexpr std::string_view kGnu = " GNU/Linux";  // Debian's name without it is short, and says the same
+  constexpr std::pair<std::string_view, PackageManager> kFamilies[] = {{"debian", PackageManager::apt},
+                                                                       {"ubuntu", PackageManager::apt},
+                                                                       {"arch", PackageManager::pacman},
+                                                                       {"fedora", PackageManager::dnf},
+                                                                       {"rhel", PackageManager::dnf}};
   std::string text = host.line("/etc/os-release").value_or("");
   if (text.empty()) text = host.line("/usr/lib/os-release").value_or("");
-  Distribution found{assigned_value(text, "ID"), assigned_value(text, "NAME"), assigned_value(text, "VERSION_ID"),
-                     false};
+  Distribution found{assigned_value(text, "ID"), assigned_value(text, "NAME"), assigned_value(text, "VERSION_ID")};
   if (found.name.ends_with(kGnu)) found.name.resize(found.name.size() - kGnu.size());
   if (found.name.empty()) found.name = found.id;
-  const std::string family = " " + found.id + " " + assigned_value(text, "ID_LIKE") + " ";
-  found.uses_apt = family.find(" debian ") != std::string::npos || family.find(" ubuntu ") != std::string::npos;
+  std::istringstream family(found.id + " " + assigned_value(text, "ID_LIKE"));
+  for (std::string word; found.manager == PackageManager::other && family >> word;)
+    for (const auto& [name, manager] : kFamilies)
+      if (word == name) found.manager = manager;
+  if (found.id == "debian" && is_installed(host, "pve-manager")) found.product = proxmox_on(found.version);
   return found;
+}
+
+std::string headers_package(const Host& host, const std::string& release) {
+  const std::string base = host.line(fmt::format("/lib/modules/{}/pkgbase", release)).value_or("linux");  // of Arch
+  switch (distribution(host).manager) {
+    case PackageManager::pacman: return base + "-headers";
+    case PackageManager::dnf: return "kernel-devel-" + release;
+    case PackageManager::apt:
+    case PackageManager::other: break;
+  }
+  if (!is_of_proxmox(release)) return "linux-headers-" + release;
+  return (is_installed(host, "pve-kernel-" + release) ? "pve-headers-" : "proxmox-headers-") + release;
+}
+
+std::string kernel_package(const Host& host, const std::string& release) {
+  if (!is_of_proxmox(release)) return "linux-image-" + release;
+  const std::string signed_image = fmt::format("proxmox-kernel-{}-signed", release), old = "pve-kernel-" + release;
+  return is_installed(host, old) ? old : is_installed(host, signed_image) ? signed_image : "proxmox-kernel-" + release;
 }
 
 }  // namespace p2pd

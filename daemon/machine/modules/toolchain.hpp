@@ -38,6 +38,7 @@ struct BuildTarget {
   bool has_headers = false;              ///< build() holds a Makefile
   std::vector<std::string> strict = {};  ///< its options that make a warning end a build, "CONFIG_WERROR"
   bool compiler_installed = false;
+  std::string headers = {};  ///< package of its headers, see headers_package()
 
   std::string build() const { return "/lib/modules/" + release + "/build"; }
 };
@@ -54,7 +55,7 @@ Result<std::string> kernel_header(const Host& host, const BuildTarget& target, s
 /// Needs of a driver build beside room and source: present, missing and unknown ones.
 struct BuildTools {
   std::vector<std::string> lacking;   ///< missing ones in words: "headers of 6.1.0-47-amd64"
-  std::vector<std::string> packages;  ///< packages of Debian and Ubuntu that contain them
+  std::vector<std::string> packages;  ///< packages of Debian, Ubuntu and Proxmox VE that contain them
   std::vector<std::string> unclear;
   nlohmann::json facts = nlohmann::json::object();
   std::vector<Evidence> evidence;
@@ -64,16 +65,29 @@ struct BuildTools {
 /// installs the modules.
 Result<BuildTools> build_tools(const Host& host, bool dkms);
 
+/// Package manager of a family of distributions: of Debian and Ubuntu, of Arch Linux and CachyOS, of Fedora and Nobara.
+enum class PackageManager { apt, pacman, dnf, other };
+
 /// Distribution of the system: keys of os-release.
 struct Distribution {
-  std::string id;         ///< "debian"; empty: not known
-  std::string name;       ///< "Debian"
-  std::string version;    ///< "12"; empty if it has none
-  bool uses_apt = false;  ///< Debian, Ubuntu, and systems that declare to be like one of them
+  std::string id;                                  ///< "debian"; empty: not known
+  std::string name;                                ///< "Debian"
+  std::string version;                             ///< "12"; empty if it has none
+  PackageManager manager = PackageManager::other;  ///< also of systems that declare to be like one of its family
+  std::string product = {};  ///< "Proxmox VE 9", whose os-release is Debian's; empty: the distribution itself
 
+  bool uses_apt() const { return manager == PackageManager::apt; }
+  bool lacks_apt() const { return !id.empty() && !uses_apt(); }
   /// "Ubuntu 24.04"; "Linux Mint 22.3, not tested with p2pd" if it is none of those in README.md; empty: not known.
   std::string text() const;
 };
 Distribution distribution(const Host& host);
+
+/// Package with the headers of kernel `release` on this system: "linux-headers-6.1.0-37-amd64",
+/// "proxmox-headers-6.17.2-1-pve", "kernel-devel-6.17.7-300.fc43.x86_64", "linux-cachyos-headers".
+std::string headers_package(const Host& host, const std::string& release);
+/// Package with its image and modules, of systems with apt: "linux-image-6.1.0-37-amd64",
+/// "proxmox-kernel-6.17.2-1-pve".
+std::string kernel_package(const Host& host, const std::string& release);
 
 }  // namespace p2pd

@@ -72,8 +72,8 @@ const Spared kSpared[] = {
     {"tells apt which versions it may install, and brings none", strings("nvidia-driver-pinning-*")},
     {"firmware for nouveau", strings("firmware-nvidia-graphics")},
     {"builds the modules of the new driver", strings("dkms")},
-    {"a kernel", strings("linux-image-*", "linux-modules-*")},
-    {"the headers of a kernel", strings("linux-headers-*")},
+    {"a kernel", strings("linux-image-*", "linux-modules-*", "proxmox-kernel-*", "pve-kernel-*")},
+    {"the headers of a kernel", strings("linux-headers-*", "proxmox-headers-*", "pve-headers*")},
 };
 
 /// First row of a table with a glob that fits; null: none.

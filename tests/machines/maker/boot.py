@@ -93,7 +93,8 @@ def grub_menu(files):
     """The menu for the kernels in `files`, newest first and by default; nothing where GRUB does not boot that host."""
     kernels = sorted((path.removeprefix("boot/vmlinuz-") for path in files if path.startswith("boot/vmlinuz-")),
                      key=by_version, reverse=True)
-    if not kernels or "etc/kernel/cmdline" in files:  # of systemd-boot, of proxmox-boot-tool
+    others = {"etc/kernel/cmdline", "boot/loader/loader.conf", "boot/grub2/grub.cfg"}  # systemd-boot, proxmox-boot-tool, Fedora
+    if not kernels or others & set(files):
         return {}
     title = re.search(r'^NAME="(.*)"$', files["etc/os-release"], re.MULTILINE)[1]
     arguments = re.search(r'^GRUB_CMDLINE_LINUX_DEFAULT="(.*)"$', files["etc/default/grub"], re.MULTILINE)[1]

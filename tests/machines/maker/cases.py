@@ -259,7 +259,7 @@ def proxmox():
         "proc/sys/kernel/osrelease": kernel + "\n", "proc/version": banner, "dev/kmsg": f"5,0,0,-;{banner}",
         "proc/self/mountinfo": mounted("rpool/ROOT/pve-1", "zfs", "0:27"),
         "etc/kernel/cmdline": "root=ZFS=rpool/ROOT/pve-1 boot=zfs\n", "etc/kernel/proxmox-boot-uuids": "0000-0000\n",
-        "usr/sbin/proxmox-boot-tool": ("program", b"")}
+        "usr/sbin/proxmox-boot-tool": ("program", b""), "var/lib/dpkg/info/pve-manager.list": ""}
     return Machine(name, "Two RTX 4090 on Proxmox VE, booted from ZFS by systemd-boot", "issue 3/7 (systemd-boot, proxmox-boot-tool, ZFS), "
                    "cases.md proxmox-6.17-pve-550-dkms-error2 (such a host)", epyc(), "DMA-FQ", files, "iommu",
                    "systemd-boot boots this host: iommu=pt in /etc/default/grub is read by nobody, so the IOMMU still translates",
