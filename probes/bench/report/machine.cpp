@@ -29,7 +29,7 @@ constexpr std::array<AcsBit, 5> kAcsBits = {{{PCI_ACS_RR, "request redirect"},
                                              {PCI_ACS_EC, "egress control"},
                                              {PCI_ACS_DT, "direct translated"}}};
 
-void put_line(nlohmann::json& facts, const char* name, const Host& host, const std::string& path) {
+void put_line(nlohmann::json& facts, const char* name, const Host& host, std::string_view path) {
   const auto line = host.line(path);
   if (line) facts[name] = *line;
 }
