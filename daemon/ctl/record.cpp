@@ -15,7 +15,7 @@ namespace fs = std::filesystem;
 
 /// Prints a summary of `record`, which was written to `path`.
 int told(const Context& context, const MachineRecord& record, const std::string& path) {
-  const nlohmann::ordered_json unreadable = record.machine.value("unreadable", nlohmann::ordered_json::array());
+  const nlohmann::json unreadable = record.machine.value("unreadable", nlohmann::ordered_json::array());
   if (context.options.json) {
     print_json("p2pd.record/1", {{"path", path},
                                  {"files", record.files.size()},

@@ -150,6 +150,12 @@ def case_an_open_run_continues_after_the_upgrade(machine):
     expect((status["run"], status["state"]) == (run, "blocked"), f"{status}")
 
 
+def case_an_older_version_is_refused(machine):
+    PUBLISHER.publish(*PUBLISHER.packages)
+    install(machine)
+    refused(machine, f"sudo apt install p2pd={version_of(PUBLISHER.packages[-2])}", "Packages were downgraded")
+
+
 def case_unsigned(machine):
     repository = PUBLISHER.publish(*PUBLISHER.packages)
     for signature in ("InRelease", "Release.gpg"):
