@@ -51,6 +51,7 @@ extern const Probe kDriverUpdate = {
     .asserts = "the distribution offers no newer driver than the installed packages, or it is reported",
     .parameters = kParameters,
     .check = check,
+    .asks_driver = true,
 };
 
 }  // namespace p2pd

@@ -191,6 +191,7 @@ extern const Probe kNvidiaDriver = {
     .id = "nvidia-driver",
     .asserts = "one NVIDIA driver is installed, and is of a kind that can give P2P; no guest has a GPU",
     .check = check,
+    .asks_driver = true,
 };
 
 }  // namespace p2pd
