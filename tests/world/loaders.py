@@ -71,6 +71,7 @@ class LoaderTree(Tree):
     def lay(self, cmdline=True):
         """Makes the tree a machine with two kernels; `cmdline`: with /etc/kernel/cmdline."""
         (self.path / "efi").mkdir()
+        shutil.rmtree(self.file("/boot/grub"), ignore_errors=True)
         write(self.file("/etc/machine-id"), MACHINE_ID + "\n")
         library = self.work / "not-a-container.so"
         subprocess.run(["cc", "-shared", "-fPIC", "-nostdlib", "-x", "c", "-", "-o", library], input=NOT_A_CONTAINER, text=True, check=True)
