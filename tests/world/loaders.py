@@ -151,6 +151,8 @@ class LoaderTree(Tree):
         (self.work / "boot_id").write_text(f"{uuid.uuid4()}\n")
         (self.work / "cmdline").write_text(arguments + "\n")
         shutil.rmtree(self.file("/run/p2pd"), ignore_errors=True)
+        if self.file("/etc/tmpfiles.d/p2pd-boot.conf").exists():
+            self.run("systemd-tmpfiles", "--remove", "--boot", "/etc/tmpfiles.d/p2pd-boot.conf")
 
     def counts_down(self, path):
         """Renames an entry that counts its boots, as systemd-boot does before it starts it."""
