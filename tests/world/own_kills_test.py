@@ -28,7 +28,7 @@ import zlib
 sys.dont_write_bytecode = True
 from actions_test import ROWS, Ground, settle  # noqa: E402
 import layouts  # noqa: E402
-from world_tree import Tree, arguments, need  # noqa: E402
+from world_tree import arguments, need  # noqa: E402
 
 KILLED = 137
 BOOTS = ("rebooting", "reverting")
@@ -59,7 +59,7 @@ class Sweep:
         self.boots = told["state"] in BOOTS
 
     def tree(self, name, upper=None):
-        tree = Tree(self.on.work.parent, f"{self.name}-{name}", self.on, self.since, upper)
+        tree = type(self.on)(self.on.work.parent, f"{self.name}-{name}", self.on, self.since, upper)
         for boot in ("boot_id", "cmdline"):  # the same boot
             shutil.copy(self.on.work / boot, tree.work / boot)
         return tree
@@ -100,6 +100,7 @@ class Sweep:
         return tree
 
     def ends(self, tree):
+        tree.boots_still()
         told = settle(tree, *self.words)
         need(told["result"] == ("done" if self.words[0] == "apply" else "reverted"), told)
         self.wanted(tree)
@@ -163,11 +164,12 @@ def sweeps_of(name, words, on, since, wanted, asked):
     return found
 
 
-def of_row(work, ground, row, asked):
+def of_row(work, ground, row, asked, shown=None):
+    """Sweeps of one row; `shown`: its name, if the action's is not enough."""
     name, parameters, on, when = row
-    shown = re.sub(r"\W+", "-", f"{name} {parameters.get('by', '')} {on if on == layouts.ANOTHER_BRANCH else ''}").strip("-")
+    shown = shown or re.sub(r"\W+", "-", f"{name} {parameters.get('by', '')} {on if on == layouts.ANOTHER_BRANCH else ''}").strip("-")
     before = ground(on)
-    applied = Tree(work, f"{shown}-applied", before)
+    applied = type(before)(work, f"{shown}-applied", before)
     apply = ("apply", applied.plan([(name, parameters)]))
     settle(applied, *apply)
     reverted = Sweep.tree(argparse.Namespace(on=applied, since=before, name=shown), "reverted")
@@ -198,27 +200,38 @@ def of_row(work, ground, row, asked):
     return there + back
 
 
+def asker():
+    """Parser of the words that every sweep takes."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("actions", nargs="*")
+    parser.add_argument("--sample", type=int, default=int(os.environ.get("P2PD_OWN_KILLS") or 0))
+    parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    print(f"{'action':32}" + "   ".join(f"{verb:>9}{'tried':>7}{'equal':>7}{'s':>7}" for verb in ("apply", "revert")))
+    return parser
+
+
+def totals(sweeps, began):
+    """Prints the totals; returns the exit status."""
+    points, tried, alike = (sum(getattr(sweep, key) for sweep in sweeps) for key in ("points", "tried", "alike"))
+    equal = tried - sum(len(sweep.failures) for sweep in sweeps)
+    print(f"{points} calls, {alike} of those tried left what the one before left; {time.monotonic() - began:.0f} s\nown kills: {tried} points, {equal} equal")
+    return 0 if 0 < tried == equal else 1
+
+
 def main():
     began = time.monotonic()
     root, work, words = arguments()
-    parser = argparse.ArgumentParser()
-    parser.add_argument("actions", nargs="*")
+    parser = asker()
     parser.add_argument("--layout", choices=[layout.name for layout in layouts.LAYOUTS])
-    parser.add_argument("--sample", type=int, default=int(os.environ.get("P2PD_OWN_KILLS") or 0))
-    parser.add_argument("--jobs", type=int, default=os.cpu_count())
     asked = parser.parse_args(words)
     ground, rows, sweeps = Ground(work, root), ROWS, []
     for layout in layouts.LAYOUTS:
         if layout.name == asked.layout:
             ground, rows = layouts.Machine(work, root, layout).ground, layouts.rows_of(layout)
-    print(f"{'action':32}" + "   ".join(f"{verb:>9}{'tried':>7}{'equal':>7}{'s':>7}" for verb in ("apply", "revert")))
     for row in rows:
         if not asked.actions or row[0] in asked.actions:
             sweeps += of_row(work, ground, row, asked)
-    points, tried, alike = (sum(getattr(sweep, key) for sweep in sweeps) for key in ("points", "tried", "alike"))
-    equal = tried - sum(len(sweep.failures) for sweep in sweeps)
-    print(f"{points} calls, {alike} of those tried left what the one before left; {time.monotonic() - began:.0f} s\nown kills: {tried} points, {equal} equal")
-    return 0 if 0 < tried == equal else 1
+    return totals(sweeps, began)
 
 
 if __name__ == "__main__":

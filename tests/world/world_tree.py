@@ -24,11 +24,10 @@ BUILD = pathlib.Path(os.environ.get("P2PD_BUILD") or HERE.parents[1] / "build/de
 VERSION, OLDER = "570.148.11", "570.86.11"
 ENTRY = f"driver-world/{VERSION}-p2p"
 CHECKS = {"default-kernel": "bootable-kernels"}  # fixes whose check has another name
-# the tree's kernel is the running one; boots are files; p2pctl is at /mnt; GRUB sees a disk
-SETUP = f"""
+# the tree's kernel is the running one; boots are files; p2pctl is at /mnt
+SETUP = """
 mount --bind "$dir/../osrelease" "$dir/proc/sys/kernel/osrelease" && mount --bind "$dir/../boot_id" "$dir/proc/sys/kernel/random/boot_id" &&
-mount --bind "$dir/../cmdline" "$dir/proc/cmdline" && mount --bind "$dir/../../program" "$dir/mnt" &&
-mount --bind "{DRIVER_WORLD}/grub-probe" "$dir/usr/sbin/grub-probe" """
+mount --bind "$dir/../cmdline" "$dir/proc/cmdline" && mount --bind "$dir/../../program" "$dir/mnt" """
 
 
 class Failed(Exception):
@@ -40,13 +39,13 @@ def need(condition, text):
         raise Failed(text)
 
 
-def arguments():
-    """The tree that the command line names, a folder to work in, and the other words; in mounts of this script's own."""
+def arguments(mark="srv/driver-world", made_by="root"):
+    """The tree that the command line names, which has `mark`, a folder to work in, and the other words; in mounts of this script's own."""
     if len(sys.argv) < 2:
         raise SystemExit(sys.modules["__main__"].__doc__)
     root = pathlib.Path(sys.argv[1]).resolve()
-    if not (root / "srv/driver-world").is_dir():
-        raise SystemExit(f"{pathlib.Path(sys.argv[0]).name}: {root} is no tree made by root")
+    if not (root / mark).exists():
+        raise SystemExit(f"{pathlib.Path(sys.argv[0]).name}: {root} is no tree made by {made_by}")
     if "DRIVER_WORLD_WORK" not in os.environ:
         with scratch_directory("driver-world.") as work:
             done = subprocess.run(["unshare", "--mount", "--propagation", "private", sys.executable, *sys.argv], check=False,
@@ -75,6 +74,7 @@ class Tree:
     Tree `since` below it. `upper`: first contents, those of another overlay on the same base."""
 
     PROGRAM = ("env", "LD_LIBRARY_PATH=/mnt/lib", "/mnt/bin/p2pctl")  # of a tree that is its own machine
+    LOADER = f'&& mount --bind "{DRIVER_WORLD}/grub-probe" "$dir/usr/sbin/grub-probe"'  # GRUB sees a disk
 
     def __init__(self, work, name, on, since=None, upper=None):
         self.work, self.name = work / name, name
@@ -91,7 +91,7 @@ class Tree:
         if since:
             self.before, self.uppers = since.path, self.folders[:-len(since.folders)]
         self.said, self.mounts = "", ""
-        self.runs_kernel(on.kernel if isinstance(on, Tree) else max(path.name for path in self.path.glob("boot/vmlinuz-*"))[len("vmlinuz-"):])
+        self.runs_kernel(on.kernel if isinstance(on, Tree) else max((path.name for path in self.path.glob("boot/vmlinuz-*")), default="vmlinuz-")[len("vmlinuz-"):])
         self.boot("root=/dev/vda1 ro quiet")
 
     def runs_kernel(self, release):
@@ -101,7 +101,7 @@ class Tree:
     # ---- commands
 
     def environment(self, outside=False):
-        return {**os.environ, "ENTER_SETUP": SETUP + self.mounts, **({"ENTER_OUTSIDE": "1"} if outside else {})}
+        return {**os.environ, "ENTER_SETUP": f"{SETUP} {self.LOADER} {self.mounts}", **({"ENTER_OUTSIDE": "1"} if outside else {})}
 
     def enter(self, *argv):
         """Exit status and output of a command in the tree."""
@@ -180,6 +180,9 @@ class Tree:
         # written in place: a mount of the file would keep showing an older one
         (self.work / "boot_id").write_text(f"{uuid.uuid4()}\n")
         (self.work / "cmdline").write_text(arguments + "\n")
+
+    def boots_still(self):
+        """Checks that the machine would boot now, where that can be told before the end."""
 
     def with_grub(self):
         """Makes a menu and an environment, as on a machine that booted."""
