@@ -593,9 +593,10 @@ std::vector<std::string> record_paths(const RootReader& root, RecordPart part) {
 
 std::vector<std::string> record_programs(const RootReader& root) {
   static const std::vector<const char*> kPrograms =
-      strings("clang-[0-9]*", "depmod", "dkms", "g++", "gcc", "gcc-[0-9]*", "git", "ld", "lsinitramfs", "lsinitrd",
-              "make", "modinfo", "modprobe", "grub-mkconfig", "mokutil", "dpkg", "nvidia-persistenced", "nvidia-smi",
-              "nvidia-uninstall", "proxmox-boot-tool", "update-grub", "update-initramfs", "xz");
+      strings("clang-[0-9]*", "depmod", "dkms", "g++", "gcc", "gcc-[0-9]*", "git", "grubby", "kernel-install", "ld",
+              "lsinitramfs", "lsinitrd", "make", "modinfo", "modprobe", "grub-mkconfig", "mokutil", "dpkg",
+              "nvidia-persistenced", "nvidia-smi", "nvidia-uninstall", "proxmox-boot-tool", "update-grub",
+              "update-initramfs", "xz");
   std::vector<std::string> found;
   for (const std::string_view directory : kProgramDirectories) {
     if (root.read_link(directory)) continue;  // /bin is a link to /usr/bin, which is listed already

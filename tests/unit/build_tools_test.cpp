@@ -81,7 +81,7 @@ TEST_CASE("build-tools: what lacks is named, with the packages that bring it") {
   CHECK(finding.verdict == Verdict::fail);
   CHECK(finding.next == "apt-get install linux-headers-6.1.0-47-amd64 gcc-13 dkms g++ xz-utils");
   tree.file("etc/os-release", "ID=fedora\n");
-  CHECK(tree.check()->next.starts_with("Install the equivalents of these Debian packages: linux-headers-"));
+  CHECK(tree.check()->next.starts_with("Install the equivalents of these Debian packages: kernel-devel-"));
 }
 
 TEST_CASE("build-tools: options of the kernel that make a warning end a build are evidence") {

@@ -175,10 +175,9 @@ bool is_of_proxmox(std::string_view release) { return release.ends_with("-pve");
 
 /// "Proxmox VE 9" on Debian 13: each is four behind.
 std::string proxmox_on(const std::string& debian) {
-  constexpr std::uint32_t kBehind = 4;
-  const auto version = parse_version(debian).value_or(Version());
-  return version.empty() || version.front() < kBehind ? "Proxmox VE"
-                                                      : fmt::format("Proxmox VE {}", version.front() - kBehind);
+  constexpr int kBehind = 4;
+  const int version = std::atoi(debian.c_str());
+  return version <= kBehind ? "Proxmox VE" : fmt::format("Proxmox VE {}", version - kBehind);
 }
 
 }  // namespace

@@ -65,9 +65,9 @@ def cachyos():
     system = System("cachyos", kernel, "", 0, "", banner, {})
     return Machine("cachyos-rtx4090-x2", "Two RTX 4090, CachyOS with systemd-boot, its open driver by DKMS",
                    "issue 61; aikitoria issue 40 (such a system), installer of CachyOS", redirecting(), "DMA-FQ",
-                   files | newer_headers(system) | IVHD | refused(version), "iommu",
-                   "the IOMMU translates and the ports redirect; behind that, no apt replaces the driver: a person puts other modules in its place",
-                   ["its kernel is built with clang"], False, outlook="person", blocked_by="boot-loader")
+                   files | newer_headers(system) | IVHD | refused(version), "nvidia-driver",
+                   "no apt replaces the driver: a person puts other modules in its place; the arguments are tried by systemd-boot then",
+                   ["its kernel is built with clang"], False, outlook="person", blocked_by="driver-choice")
 
 
 def fedora():
@@ -120,8 +120,7 @@ def proxmox9():
                    "issue 61; cases.md proxmox-6.17-pve-550-dkms-error2 (such a host), src/proxmox-boot of proxmox-kernel-helper", redirecting(),
                    "DMA-FQ", files | IVHD | refused(version), "iommu",
                    "systemd-boot boots this host from two EFI partitions: iommu=pt and the ports' pci=disable_acs_redir= go into /etc/kernel/cmdline",
-                   ["the container has libraries of its own, which must be of the driver's version"], False,
-                   outlook="person", blocked_by="boot-loader")
+                   ["the container has libraries of its own, which must be of the driver's version"], False)
 
 
 def system_cases():
