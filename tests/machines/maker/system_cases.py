@@ -51,7 +51,7 @@ def cachyos():
     kernel, version, package = "7.2.2-2-cachyos", "610.57.04", "linux-cachyos"
     banner = (f"Linux version {kernel} ({package}@cachyos) (clang version 22.1.3, LLD 22.1.3) #1 SMP PREEMPT_DYNAMIC "
               "Wed, 30 Sep 2026 11:20:03 +0000")
-    options = f"root=UUID={NO_UUID} rw rootflags=subvol=/@ quiet nowatchdog splash"
+    options = f"root=UUID={NO_UUID} rw rootflags=removed quiet nowatchdog splash"
     driver = Driver(version, "Mon Aug 31 19:22:10 UTC 2026", "clang version 22.1.3")
     files = foreign('NAME="CachyOS Linux"\nPRETTY_NAME="CachyOS"\nID=cachyos\nBUILD_ID=rolling\nID_LIKE=arch\n', kernel, banner,
                     rf"initrd=\initramfs-{package}.img {options}", (driver, version), "updates/dkms", ".ko.zst", "usr/lib")
@@ -75,7 +75,7 @@ def fedora():
     banner = (f"Linux version {kernel} (mockbuild@host) (gcc (GCC) 15.2.1 20251022 (Red Hat 15.2.1-3), GNU ld version 2.45-1.fc43) "
               "#1 SMP PREEMPT_DYNAMIC Sun Nov  2 15:30:09 UTC 2025")
     nouveau = "rd.driver.blacklist=nouveau,nova_core modprobe.blacklist=nouveau,nova_core"
-    options = f"root=UUID={NO_UUID} ro rootflags=subvol=root rhgb quiet {nouveau}"
+    options = f"root=UUID={NO_UUID} ro rootflags=removed rhgb quiet {nouveau}"
     driver = Driver(version, "Wed Oct 29 22:15:27 UTC 2025", "gcc version 15.2.1 20251022 (Red Hat 15.2.1-3) (GCC) ")
     files = foreign('NAME="Fedora Linux"\nVERSION="43 (Server Edition)"\nID=fedora\nVERSION_ID=43\nPRETTY_NAME="Fedora Linux 43 (Server Edition)"\n',
                     kernel, banner, f"BOOT_IMAGE=(hd0,gpt2)/vmlinuz-{kernel} {options}", (driver, version), "extra/nvidia", ".ko.xz", "usr/lib64")
