@@ -47,9 +47,9 @@ inline constexpr std::string_view kProxmoxPartitions = "/etc/kernel/proxmox-boot
 /// Checks that proxmox-boot-tool copies kernels to partitions of this host.
 bool uses_proxmox_boot_tool(const Host& host);
 
-/// Those that have boot entries: of those that proxmox-boot-tool lists, the ones that are there, as for the tool itself;
-/// else what is mounted at /efi, /boot and /boot/efi.
-/// ErrorCode::not_found: none; ErrorCode::denied: only root can read them.
+/// Those that have boot entries: of those that proxmox-boot-tool lists, the ones that are there, as for the tool
+/// itself; else what is mounted at /efi, /boot and /boot/efi. ErrorCode::not_found: none; ErrorCode::denied: only root
+/// can read them.
 Result<std::vector<BootPartition>> boot_partitions(const Host& host);
 
 }  // namespace p2pd
