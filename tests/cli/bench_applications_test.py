@@ -107,8 +107,8 @@ class GraphAllReduce(Case):
             self.assertAlmostEqual(row["time_ns"], 2400 + size / 22, delta=2)
         for pair in report["pairs"]:
             self.assertEqual(pair["verified_bytes"]["graph-all-reduce"], 2000 * (8 << 10) + 100 * (512 << 10))
-        text = self.bench(description, "--full", code=PROVEN).stdout
-        self.assertIn("All-reduce by loads in a CUDA graph: 8 KiB 2.8 to 2.8 us (2000 replays), 512 KiB 26.2 to 26.2 us (100 replays), "
+        text = " ".join(self.bench(description, "--full", code=PROVEN).stdout.split())  # without line breaks
+        self.assertIn("All-reduce by loads in a CUDA graph: 8 KiB 2.8 us (2000 replays), 512 KiB 26.2 us (100 replays), "
                       "exact on 6 ordered pairs", text)
 
     def test_not_without_a_second_process(self):
@@ -132,7 +132,7 @@ class GraphAllReduce(Case):
         self.assertRegex(self.fails(report)[0], r"^GPU 0 -> GPU 1: graph-all-reduce: 1024000 wrong words .*; in replay 2 of 8 KiB: holds the data of replay 1;")
         self.assertEqual([(r["from"], r["to"], r["wrong"]) for r in report["all_reduces"]], [(0, 1, 1024000), (1, 0, 0)])
         self.assertIn("All-reduce by loads in a CUDA graph: WRONG, GPU 0 -> GPU 1: 1024000 wrong elements in 2000 replays of 8 KiB",
-                      self.bench(faulty, "--full", code=LIMITED).stdout)
+                      " ".join(self.bench(faulty, "--full", code=LIMITED).stdout.split()))
         self.report(faulty, "--full", "--for", "nccl")
 
     def test_a_hang(self):
