@@ -218,7 +218,7 @@ void print_screen(const PlanPreview& all) {
   if (!driver.empty()) changes.push_back({"driver", driver});  // fit() cuts the last row last
   const std::size_t others = 2 + (all.blocked ? 2 : 0) + (ends_here ? 0 : 2) + (all.changes ? 1 : 0);
   fit({&machine, &obstacles, &open, &changes}, kLines - others);
-  if (!driver.empty()) std::ranges::rotate(changes, std::prev(changes.end()));
+  if (!driver.empty()) std::rotate(changes.begin(), std::prev(changes.end()), changes.end());
   fmt::print("{}: {}\n", paint(Colour::bold, all.plan.name), all.plan.title);
   print_table(machine);
   if (all.blocked) {
