@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT
-// default-kernel: keeps the default entry of GRUB at the newest kernel that has the driver's modules.
+// default-kernel: keeps the default entry at the newest kernel that has the driver's modules.
 // Otherwise a new kernel without matching modules would start by default, without a driver and with nouveau
 // blacklisted. /etc/default/grub is never written: a drop-in computes GRUB_DEFAULT each time that grub.cfg is
 // generated, so it covers added and removed kernels. A hook generates grub.cfg again if modules were built after their
-// kernel was installed. Writes zz-p2pd-kernel.cfg in /etc/default/grub.d, zz-p2pd in /etc/kernel/header_postinst.d, and
-// grub.cfg if its default entry differs. Reference: GRUB manual, "default"; kernel hooks of Debian, run-parts(8).
+// kernel was installed. With systemd-boot, a kernel hook does both by "bootctl set-default". Writes zz-p2pd-kernel.cfg
+// in /etc/default/grub.d, zz-p2pd in /etc/kernel/header_postinst.d, and grub.cfg if its default entry differs; or
+// zzz-p2pd in /etc/kernel/postinst.d, and EFI variable LoaderEntryDefault. Reference: GRUB manual, "default"; kernel
+// hooks of Debian, run-parts(8); bootctl(1).
 #include <algorithm>
 
 #include "base/action.hpp"
@@ -27,17 +29,26 @@ Result<std::string> newest_with_modules(const Host& host) {
   return found == kernels.rend() ? std::string() : found->version;
 }
 
-Result<Description> describe(const Host&, const Parameters&) {
+/// Runs the hook of systemd-boot; its choice is undone below.
+Result<void> choose_entry(Host& host) {
+  TRY(host.will_change(kDefaultEntry, Restore::by_action));
+  TRY(host.run({{std::string(kKernelHook)}, {}, {}}));
+  return {};
+}
+
+Result<Description> describe(const Host& host, const Parameters&) {
   Description description;
   description.summary = "boot the newest kernel that has the driver's modules by default";
-  description.files.push_back({std::string(kDefaultKernelDropIn), FileState::Kind::regular, default_kernel_drop_in()});
-  description.files.push_back({std::string(kHeaderHook), FileState::Kind::regular, header_hook()});
+  for (DefaultKernelFile& file : default_kernel_files(host))
+    description.files.push_back({std::string(file.path), FileState::Kind::regular, std::move(file.content)});
   return description;
 }
 
 Result<void> apply(Host& host, const Parameters&) {
-  TRY(host.write_own(kDefaultKernelDropIn, default_kernel_drop_in()));
-  TRY(host.write(kHeaderHook, header_hook(), 0755));
+  for (DefaultKernelFile& file : default_kernel_files(host))
+    TRY(file.path == kDefaultKernelDropIn ? host.write_own(file.path, std::move(file.content))
+                                          : host.write(file.path, std::move(file.content), file.mode));
+  if (host.live() && host.files().exists(kKernelHook)) return choose_entry(host);
   if (!generates(host)) return {};
   const std::string newest = TRY(newest_with_modules(host));
   const std::string now = kernel_version(TRY(boot_now(host)).entry);
@@ -55,6 +66,10 @@ Result<void> prepare_undo(Host& host, const Parameters&) {
 
 /// Generates grub.cfg again if it still names the entry of the drop-in. The engine has restored the files.
 Result<void> undo(Host& host, const Parameters&) {
+  if (host.files().exists(kDefaultEntry)) {
+    TRY(host.run({{"bootctl", "set-default", ""}, {}, {}}));
+    TRY(host.remove_tree(kDefaultEntry));
+  }
   if (!generates(host)) return {};
   const std::string chosen = TRY(boot_now(host)).menu.default_entry;
   if (chosen.find("gnulinux-") == std::string::npos) return {};

@@ -11,6 +11,7 @@
 #include "base/action.hpp"
 #include "base/kept_state.hpp"
 #include "base/log.hpp"
+#include "machine/boot/boot_loader.hpp"
 #include "machine/catalogue/staging.hpp"
 #include "machine/modules/initramfs.hpp"
 
@@ -103,6 +104,14 @@ bool is_removed(const Host& host, const KeptImage& one) {
   return !host.files().exists("/boot/vmlinuz-" + one.of.release);
 }
 
+/// Copies the image to where systemd-boot reads it, as update-initramfs does.
+Result<void> copy_to_loader(Host& host, const Initramfs& one) {
+  constexpr std::string_view kHooks = "/etc/initramfs/post-update.d";
+  if (host.names(kHooks).empty() || !loader_info(host).value_or("").starts_with("systemd-boot")) return {};
+  TRY(host.run({{"run-parts", "--arg=" + one.release, "--arg=" + one.image, std::string(kHooks)}, {}, {}, kDeadline}));
+  return {};
+}
+
 Result<void> put_back(Host& host, const KeptImage& one) {
   if (is_removed(host, one)) return {};
   const auto now = sha256_of_file(host, one.of.image);
@@ -112,6 +121,7 @@ Result<void> put_back(Host& host, const KeptImage& one) {
   TRY(need_room(host, one.of.image, TRY(bytes_of(host, one.kept))));
   TRY(host.run({{"cp", "-a", "--reflink=auto", one.kept, beside}, {}, {}, kDeadline}));
   TRY(host.move(beside, one.of.image));
+  TRY(copy_to_loader(host, one.of));
   return host.files().checkpoint("/boot");
 }
 

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: MIT
-// boot-loader: GRUB booted this host, and can boot p2pd's trial entry for one boot only.
-// Kernel arguments are tried for one boot: an entry in /boot/grub/custom.cfg, selected by a variable that GRUB
-// clears in its environment block. So GRUB must be the boot loader, read custom.cfg, and be able to write: not through
-// LVM, RAID, ZFS or btrfs, where a trial would never end.
-// Reads EFI variable LoaderInfo, /etc/kernel/proxmox-boot-uuids, mountinfo, sysfs of block devices, /boot/grub.
-// Reference: GRUB manual, "The GRUB environment block"; systemd.io/BOOT_LOADER_INTERFACE.
+// boot-loader: GRUB or systemd-boot booted this host, and can boot p2pd's trial entry for one boot only.
+// Kernel arguments are tried for one boot. With GRUB by an entry in /boot/grub/custom.cfg, selected by a variable that
+// GRUB clears in its environment block: so it must read custom.cfg, and be able to write, which it is not through LVM,
+// RAID, ZFS or btrfs, where a trial would never end. With systemd-boot by an EFI variable that it clears itself.
+// Reads EFI variables Loader*, /etc/kernel/proxmox-boot-uuids, mountinfo, sysfs of block devices, /boot/grub, boot
+// entries. Reference: GRUB manual, "The GRUB environment block"; systemd.io/BOOT_LOADER_INTERFACE.
 #include <fmt/format.h>
 
 #include <algorithm>
 
 #include "base/probe.hpp"
+#include "machine/boot/boot_loader.hpp"
+#include "machine/boot/boot_partition.hpp"
 #include "machine/boot/efi_variable.hpp"
 #include "machine/boot/grub.hpp"
 #include "machine/boot/kernel_arguments.hpp"
@@ -18,32 +20,9 @@
 namespace p2pd {
 namespace {
 
-constexpr std::string_view kProxmox = "/etc/kernel/proxmox-boot-uuids";
 constexpr std::string_view kGrub2Config = "/boot/grub2/grub.cfg";  // used by Fedora's family; p2pd does not write it
 constexpr std::string_view kSystemdBoot[] = {"/boot/efi/EFI/systemd", "/efi/EFI/systemd", "/boot/EFI/systemd"};
 constexpr std::string_view kWritable[] = {"ext2", "ext3", "ext4", "jfs", "msdos", "reiserfs", "vfat", "xfs"};
-// assess() puts the arguments that are wanted in place of kTheArguments
-constexpr std::string_view kByHand =
-    "Add the kernel arguments to GRUB_CMDLINE_LINUX_DEFAULT in /etc/default/grub yourself, run update-grub and reboot";
-constexpr std::string_view kSystemdByHand =
-    "Add the kernel arguments to /etc/kernel/cmdline, run \"sudo kernel-install add $(uname -r) "
-    "/boot/vmlinuz-$(uname -r)\" and reboot.";
-
-/// Name and version from the loader: "systemd-boot 252.22-1~deb12u1"; empty if it set none.
-Result<std::string> loader_info(const Host& host, Finding& finding) {
-  const auto data = TRY(efi_variable(host, "LoaderInfo", kEfiLoader));
-  if (!data) return std::string();
-  std::string text = efi_text(*data);
-  finding.saw(efi_variable_path("LoaderInfo", kEfiLoader), text);
-  return text;
-}
-
-bool uses_proxmox_tool(const Host& host, Finding& finding) {
-  const std::string text = host.line(kProxmox).value_or("");
-  if (text.find_first_not_of(" \t\r\n") == std::string::npos) return false;
-  finding.saw(kProxmox, text);
-  return true;
-}
 
 /// True if the kernel got BOOT_IMAGE, as from GRUB; nothing if there is no command line to read.
 std::optional<bool> booted_by_grub(const Host& host, Finding& finding) {
@@ -80,7 +59,7 @@ Result<void> judge_environment(const Host& host, Finding& finding) {
     finding.set(Verdict::fail,
                 fmt::format("/boot/grub is on {}, where GRUB cannot write: every boot would be the trial boot",
                             layer.empty() ? mount->type : layer),
-                std::string(kByHand) + ", or put /boot on a plain partition.");
+                add_arguments_by_hand(host) + " Or put /boot on a plain partition.");
   } else if (mount->read_only) {
     finding.set(Verdict::fail, fmt::format("{} is mounted read-only", mount->point), "Mount it read-write.");
   }
@@ -105,32 +84,39 @@ Result<void> judge_menu(const Host& host, Finding& finding) {
   return {};
 }
 
-void judge_other(Finding& finding, const std::string& loader) {
+void judge_other(const Host& host, Finding& finding, const std::string& loader) {
+  std::string why = loader + " boots this host, and p2pd can try an entry once with GRUB and systemd-boot only";
   if (loader == "proxmox-boot-tool")
-    finding.set(Verdict::fail,
-                "proxmox-boot-tool copies kernels and menu to the EFI partitions: /boot/grub is not used",
-                "Add the kernel arguments to /etc/kernel/cmdline (systemd-boot) or /etc/default/grub (GRUB), run "
-                "\"proxmox-boot-tool refresh\" and reboot.");
-  else if (loader == "grub")
-    finding.set(Verdict::fail, "GRUB of this host does not use /boot/grub/grub.cfg",
-                "Add the kernel arguments as this distribution does (\"grubby --update-kernel=ALL --args=...\"), "
-                "reboot.");
-  else
-    finding.set(Verdict::fail, loader + " boots this host, and p2pd can try an entry once with GRUB only",
-                std::string(kSystemdByHand));
+    why = "proxmox-boot-tool installs GRUB on this host, which cannot boot an entry once";
+  if (loader == "grub") why = "GRUB of this host does not use /boot/grub/grub.cfg";
+  finding.set(Verdict::fail, why, add_arguments_by_hand(host));
+}
+
+void judge_systemd_boot(const Host& host, Finding& finding) {
+  finding.set(Verdict::pass, "systemd-boot boots this host and can try an entry once");
+  if (!host.live()) return;
+  const auto can = systemd_boot_can_try(host);
+  if (!can && can.error().code != ErrorCode::denied) finding.set(Verdict::fail, can.error().message, can.error().next);
 }
 
 Result<Finding> check(const Host& host, const Parameters&) {
   Finding finding;
-  const std::string info = TRY(loader_info(host, finding));
-  const std::string loader = name_of(host, info, uses_proxmox_tool(host, finding));
+  const std::string info = TRY(loader_info(host));
+  if (!info.empty()) finding.saw(efi_variable_path("LoaderInfo", kEfiLoader), info);
+  const bool proxmox = uses_proxmox_boot_tool(host);
+  if (proxmox) finding.saw(kProxmoxPartitions, host.line(kProxmoxPartitions).value_or(""));
+  const std::string loader = name_of(host, info, proxmox);
   if (loader.empty()) return fail(ErrorCode::not_found, "the files of this host do not identify its boot loader");
   const auto by_grub = booted_by_grub(host, finding);
   finding.facts = {{"loader", loader}};
+  if (info.starts_with("systemd-boot")) {
+    judge_systemd_boot(host, finding);
+    return finding;
+  }
   finding.set(Verdict::pass, "GRUB boots this host and can try an entry once");
   const bool ours = host.files().exists(kGrubConfig) || host.files().exists(kGrubEnvironment);
   if (loader != "grub" || !ours) {
-    judge_other(finding, loader);
+    judge_other(host, finding, loader);
     return finding;
   }
   if (by_grub == false) {
@@ -153,7 +139,7 @@ Result<Finding> check(const Host& host, const Parameters&) {
 
 extern const Probe kBootLoader = {
     .id = "boot-loader",
-    .asserts = "GRUB booted this host and can boot a trial entry once",
+    .asserts = "GRUB or systemd-boot booted this host and can boot a trial entry once",
     .check = check,
     .skip_on_image = true,
 };

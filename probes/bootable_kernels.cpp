@@ -67,12 +67,10 @@ void judge(Finding& finding, const Kernel& next, std::string_view why, bool had)
 
 /// Fails if p2pd installed modules and nothing keeps the default at a kernel that has them.
 void judge_updates(const Host& host, Finding& finding) {
-  const auto holds = [&](std::string_view path, const std::string& text) {
-    return host.files().read(path).value_or("") == text;
+  const auto holds = [&](const DefaultKernelFile& file) {
+    return host.files().read(file.path).value_or("") == file.content;
   };
-  if (!installed_build(host) ||
-      (holds(kDefaultKernelDropIn, default_kernel_drop_in()) && holds(kHeaderHook, header_hook())))
-    return;
+  if (!installed_build(host) || std::ranges::all_of(default_kernel_files(host), holds)) return;
   finding.set(Verdict::fail, "a kernel update that the driver's modules do not fit would start by default",
               "Run \"sudo p2pctl apply\".");
 }

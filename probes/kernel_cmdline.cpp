@@ -9,6 +9,7 @@
 #include <fmt/ranges.h>
 
 #include "base/probe.hpp"
+#include "machine/boot/boot_loader.hpp"
 #include "machine/boot/grub.hpp"
 #include "machine/boot/grub_defaults.hpp"
 #include "machine/boot/kernel_arguments.hpp"
@@ -22,13 +23,14 @@ constexpr Parameter kParameters[] = {
     {"arguments", Parameter::Type::strings, true, "kernel arguments that must be in force, each KEY or KEY=VALUE"},
 };
 
-/// Arguments of p2pd's drop-in, for the next grub.cfg; none if the file is not p2pd's.
+/// Arguments that p2pd made permanent; none if GRUB's drop-in is not p2pd's.
 std::vector<KernelArgument> configured_line(const Host& host, Finding& finding) {
   std::vector<KernelArgument> line;
-  const auto arguments = drop_in_arguments(host);
+  const auto arguments = permanent_arguments(host);
   if (!arguments || arguments->empty()) return line;
   for (const std::string& argument : *arguments) line.push_back(kernel_argument(argument));
-  finding.saw(kGrubDropIn, fmt::format("{}", fmt::join(*arguments, " ")));
+  finding.saw(host.files().exists(kGrubDropIn) ? kGrubDropIn : kBootArguments,
+              fmt::format("{}", fmt::join(*arguments, " ")));
   return line;
 }
 
@@ -90,10 +92,10 @@ Result<Finding> check(const Host& host, const Parameters& parameters) {
   finding.evidence.insert(finding.evidence.begin(), {std::string(kCommandLine), text});
   judge(wanted, line, "the kernel runs with ", "the kernel runs without ", finding);
   finding.facts["trial"] = all_in_force({std::string(kTrialArgument)}, line);
-  if (finding.verdict == Verdict::fail)
-    finding.next = finding.facts["configured"] == true
-                       ? "Reboot: the arguments are configured, but this boot is without them."
-                       : "Add them to GRUB_CMDLINE_LINUX_DEFAULT in /etc/default/grub, run update-grub and reboot.";
+  if (finding.verdict == Verdict::fail && finding.facts["configured"] == true)
+    finding.next = "Reboot: the arguments are configured, but this boot is without them.";
+  else if (finding.verdict == Verdict::fail)
+    finding.next = add_arguments_by_hand(host);
   return finding;
 }
 

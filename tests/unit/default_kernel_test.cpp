@@ -139,6 +139,53 @@ TEST_CASE("default-kernel: a kernel update without modules does not start by def
   CHECK(machine.runner.unexpected.empty());
 }
 
+namespace {
+
+/// Runs the hook of systemd-boot by a real sh on the files of `machine`; bootctl writes what it is asked for.
+std::string entry_by_hook(const Updated& machine, const std::string& booted, const std::string& chosen = "") {
+  const std::string place = machine.directory.path().string();
+  std::string hook = default_kernel_files().at(2).content;
+  for (const std::string path : {"/boot/vmlinuz-", "/lib/modules/", "/var/lib/", "/sys/firmware/"})
+    for (std::size_t at = 0; (at = hook.find(path, at)) != std::string::npos; at += place.size() + path.size())
+      hook.insert(at, place);
+  machine.put("hook", hook);
+  machine.put("bin/bootctl", "#!/bin/sh\necho \"$@.\" > " + place + "/asked\n");
+  machine.put("bin/uname", "#!/bin/sh\n[ \"$1\" = -m ] && echo x86_64 || echo 6.1.0-49-amd64\n");
+  for (const char* program : {"bin/bootctl", "bin/uname"})
+    fs::permissions(machine.directory / program, fs::perms(0755));
+  const auto variable = [&](const std::string& name, const std::string& text) {
+    std::string data(4, '\6');
+    for (const char c : text) data += std::string{c, '\0'};
+    machine.put("sys/firmware/efi/efivars/" + name + "-4a67b082-0a4c-41cf-b6c7-440b29bb8c4f", text.empty() ? "" : data);
+  };
+  variable("LoaderEntrySelected", booted);
+  variable("LoaderEntryDefault", chosen);
+  fs::remove(machine.directory / "asked");
+  REQUIRE(std::system(("PATH=" + place + "/bin:$PATH sh " + place + "/hook 2>/dev/null").c_str()) == 0);
+  return machine.get("asked");
+}
+
+}  // namespace
+
+TEST_CASE("default-kernel: systemd-boot's default is the newest kernel with modules, until a newer one has them") {
+  Updated machine;
+  const std::string id = "0123-6.1.0-49-amd64.conf", kept = "var/lib/p2pd/boot-default";
+  machine.put("var/lib/p2pd/x", "");
+  CHECK(entry_by_hook(machine, id) == "set-default " + id + ".\n");
+  CHECK(machine.get(kept) == id + "\n");
+  CHECK(entry_by_hook(machine, id, id) == "absent");           // it is
+  CHECK(entry_by_hook(machine, id, "mine.conf") == "absent");  // a person's choice
+  CHECK(entry_by_hook(machine, "arch.conf") == "absent");      // which kernel?
+  CHECK(entry_by_hook(machine, "0123-6.1.0-49-amd64.efi") == "set-default 0123-6.1.0-49-amd64.efi.\n");
+  machine.put("var/lib/p2pd/boot-trial", "proxmox-6.1.0-49-amd64.conf\n# arguments: iommu=pt\n");
+  CHECK(entry_by_hook(machine, "a-p2pd-trial.conf") == "set-default proxmox-6.1.0-49-amd64.conf.\n");
+  machine.put(kept, id + "\n");
+  machine.modules(kUpdate);
+  CHECK(entry_by_hook(machine, id, id) == "set-default .\n");
+  CHECK(machine.get(kept) == "absent");
+  CHECK(entry_by_hook(machine, id) == "absent");
+}
+
 TEST_CASE("default-kernel: where p2pd installed no modules, nothing is asked for") {
   Updated machine;
   fs::remove(machine.directory / kConf);  // DKMS has them from a package of the distribution

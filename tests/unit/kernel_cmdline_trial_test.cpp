@@ -230,8 +230,8 @@ TEST_CASE("a host that cannot have a trial boot is told why", "[kernel_cmdline]"
   };
   SECTION("no GRUB") {
     fs::remove(machine.directory / kConfig);
-    refused("does not boot with GRUB");
-    CHECK(says(fix.commit(host, kPt), "does not boot with GRUB"));
+    refused("there is no /boot/grub/grub.cfg");
+    CHECK(says(fix.commit(host, kPt), "there is no /boot/grub/grub.cfg"));
     CHECK(fix.undo(host, kPt));
   }
   SECTION("no grub-mkconfig") {

@@ -10,20 +10,12 @@
 namespace p2pd {
 namespace {
 
-constexpr std::string_view kArgumentsNote = "# arguments:";
 constexpr std::string_view kDropInHeader = "# Written by p2pd; undone by `p2pctl revert`.\n";
-constexpr std::string_view kPanic = "panic=30";  // seconds until a trial that panics reboots into the default
 // GRUB has cleared its one-time choice by now. Without it, GRUB would wait in its menu for a person.
 constexpr std::string_view kLoadedOrReboot = "\n\tif [ \"$?\" != 0 ]; then reboot; fi";
 
 constexpr std::chrono::minutes kGenerateDeadline{10};  // os-prober mounts every partition
 constexpr int kAttempts = 5;                           // another writer of grub.cfg can spoil each
-
-std::string note(const std::vector<std::string>& arguments) {
-  std::string line(kArgumentsNote);
-  for (const std::string& argument : arguments) line += " " + argument;
-  return line + "\n";
-}
 
 std::string grub_single_quoted(std::string_view text) {
   std::string out = "'";
@@ -69,16 +61,6 @@ std::string grub_quoted(std::string_view argument) {
   return out;
 }
 
-std::vector<std::string> noted_arguments(std::string_view text) {
-  std::size_t at = text.starts_with(kArgumentsNote) ? 0 : text.find("\n" + std::string(kArgumentsNote));
-  if (at == std::string_view::npos) return {};
-  at = text.find(':', at) + 1;
-  const std::string_view line = text.substr(at, std::min(text.find('\n', at), text.size()) - at);
-  std::vector<std::string> out;
-  for (const KernelArgument& argument : parse_kernel_line(line)) out.push_back(argument.text());
-  return out;
-}
-
 Result<GrubCustom> split_grub_custom(std::string_view text) {
   const std::size_t begin = text.find(kTrialBegin);
   if (begin == std::string_view::npos) return GrubCustom{std::string(text), {}};
@@ -99,10 +81,11 @@ std::string grub_trial(const GrubEntry& entry, const std::vector<std::string>& a
     std::string appended;
     for (const std::string& argument : arguments)
       if (!all_in_force({argument}, kernel_line(*load))) appended += " " + grub_quoted(argument);
-    body.insert(load->end, appended.append(" ").append(kTrialArgument).append(" ").append(kPanic));
+    body.insert(load->end, appended.append(" ").append(kTrialArgument).append(" ").append(kTrialPanic));
   }
-  return std::string(kTrialBegin) + note(arguments) + "menuentry " + grub_single_quoted("p2pd trial: " + entry.title) +
-         entry.options + " --id " + std::string(kTrialId) + " {" + body + "}\n" + std::string(kTrialEnd);
+  return std::string(kTrialBegin) + arguments_note(arguments) + "menuentry " +
+         grub_single_quoted("p2pd trial: " + entry.title) + entry.options + " --id " + std::string(kTrialId) + " {" +
+         body + "}\n" + std::string(kTrialEnd);
 }
 
 std::string grub_line(const std::vector<std::string>& arguments) {
@@ -112,7 +95,7 @@ std::string grub_line(const std::vector<std::string>& arguments) {
 }
 
 std::string grub_drop_in(const std::vector<std::string>& arguments) {
-  return std::string(kDropInHeader) + note(arguments) +
+  return std::string(kDropInHeader) + arguments_note(arguments) +
          "GRUB_CMDLINE_LINUX_DEFAULT=\"${GRUB_CMDLINE_LINUX_DEFAULT:+$GRUB_CMDLINE_LINUX_DEFAULT }\"'" +
          grub_line(arguments) + "'\n";
 }
@@ -124,10 +107,6 @@ Result<std::vector<std::string>> drop_in_arguments(const Host& host) {
     return fail(ErrorCode::invalid, std::string(kGrubDropIn) + " is in the way: p2pd did not write it",
                 "Move it to another name that sorts before it, then try again.");
   return noted_arguments(content);
-}
-
-Result<std::string> read_if_any(const Host& host, std::string_view path) {
-  return host.files().exists(path) ? host.files().read(path) : Result<std::string>(std::string());
 }
 
 Result<GrubBoot> read_grub_boot(const Host& host, std::string_view config) {

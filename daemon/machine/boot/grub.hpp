@@ -8,6 +8,7 @@
 
 #include "base/host.hpp"
 #include "base/result.hpp"
+#include "machine/boot/boot_loader.hpp"
 #include "machine/boot/grub_menu.hpp"
 
 namespace p2pd {
@@ -19,14 +20,10 @@ inline constexpr std::string_view kGrubDropIn = "/etc/default/grub.d/zz-p2pd.cfg
 inline constexpr std::string_view kTrialBegin =
     "### BEGIN p2pd trial ###\n";  ///< first line of the block of custom.cfg
 inline constexpr std::string_view kTrialEnd = "### END p2pd trial ###\n";
-inline constexpr std::string_view kTrialId = "p2pd-trial";          ///< id of the one-time menu entry
-inline constexpr std::string_view kTrialArgument = "p2pd.trial=1";  ///< mark of a trial boot
+inline constexpr std::string_view kTrialId = "p2pd-trial";  ///< id of the one-time menu entry
 
 /// Quotes `argument` for a line of grub.cfg: escapes what GRUB's shell would interpret.
 std::string grub_quoted(std::string_view argument);
-
-/// Kernel arguments that a file of p2pd, or its block in custom.cfg, notes.
-std::vector<std::string> noted_arguments(std::string_view text);
 
 /// custom.cfg, split into the user's part and p2pd's trial block.
 struct GrubCustom {
@@ -54,9 +51,6 @@ struct GrubBoot {
   GrubEntry entry;  ///< the default entry
   GrubCustom custom;
 };
-
-/// Content of `path`; empty if it does not exist.
-Result<std::string> read_if_any(const Host& host, std::string_view path);
 
 /// Reads them, with `config` in place of grub.cfg.
 Result<GrubBoot> read_grub_boot(const Host& host, std::string_view config);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "machine/boot/boot_loader.hpp"
 #include "machine/boot/kernels.hpp"
 #include "machine/modules/dkms.hpp"
 #include "machine/modules/module_file.hpp"
@@ -49,12 +50,58 @@ constexpr std::string_view kHook = R"sh(#!/bin/sh
 exit 0
 )sh";
 
+// The name of the booted entry with another version is that of another kernel: "proxmox-VERSION.conf".
+constexpr std::string_view kLoaderHook = R"sh(#!/bin/sh
+# Written by p2pd; undone by `p2pctl revert`.
+# A kernel without the driver's modules does not start by default: the newest that has them does, until a newer one has.
+chosen=/var/lib/p2pd/boot-default
+variable() { tail -c +5 "/sys/firmware/efi/efivars/$1-4a67b082-0a4c-41cf-b6c7-440b29bb8c4f" 2>/dev/null | tr -d '\0'; }
+default=$(variable LoaderEntryDefault)
+[ -z "$default" ] || [ "$default" = "$(cat "$chosen" 2>/dev/null)" ] || exit 0  # a person's choice
+booted=$(variable LoaderEntrySelected)
+case $booted in a-p2pd-trial.*) booted=$(head -n 1 /var/lib/p2pd/boot-trial) ;; esac
+case $booted in *"$(uname -r)"*) ;; *) exit 0 ;; esac  # its name does not say which kernel it starts
+newer=''
+for image in $(printf '%s\n' /boot/vmlinuz-* | sort -rV); do
+  version=${image#/boot/vmlinuz-}
+  case $version in '*' | *.old | *.bak | *.dpkg-* | *.rpmsave | *.rpmnew) continue ;; esac
+  for modules in "/lib/modules/$version/updates/p2pd" "/var/lib/dkms/p2pd-nvidia/kernel-$version-$(uname -m)"; do
+    [ -e "$modules" ] || continue
+    entry=''
+    [ -z "$newer" ] || entry=$(echo "$booted" | sed "s/$(uname -r)/$version/")
+    [ "$entry" != "$default" ] || exit 0
+    [ -z "$entry" ] || echo "$entry" > "$chosen"
+    bootctl set-default "$entry" || exit 0
+    [ -n "$entry" ] || { rm -f "$chosen"; exit 0; }
+    echo "p2pd: $version starts by default: $newer has no modules of the driver" >&2
+    exit 0
+  done
+  newer=${newer:-$version}
+done
+exit 0
+)sh";
+
 constexpr std::string_view kVmlinuz = "/vmlinuz-";
 
 }  // namespace
 
 std::string default_kernel_drop_in() { return std::string(kDropIn); }
 std::string header_hook() { return std::string(kHook); }
+
+std::vector<DefaultKernelFile> default_kernel_files() {
+  return {{kDefaultKernelDropIn, default_kernel_drop_in()},
+          {kHeaderHook, header_hook(), 0755},
+          {kKernelHook, std::string(kLoaderHook), 0755},
+          {kHeaderHook, std::string(kLoaderHook), 0755}};
+}
+
+std::vector<DefaultKernelFile> default_kernel_files(const Host& host) {
+  std::vector<DefaultKernelFile> all = default_kernel_files();
+  const bool systemd = loader_info(host).value_or("").starts_with("systemd-boot");
+  const auto half = all.begin() + 2;
+  systemd ? all.erase(all.begin(), half) : all.erase(half, all.end());
+  return all;
+}
 
 std::string kernel_image(const GrubEntry& entry) {
   for (const GrubEntry::Load& load : entry.loads) {
@@ -77,7 +124,7 @@ bool has_own_modules(const Host& host, const std::string& version) {
 
 std::vector<std::string> kernels_held_back(const Host& host) {
   std::vector<std::string> versions;
-  if (!host.files().exists(kDefaultKernelDropIn)) return versions;
+  if (!host.files().exists(kDefaultKernelDropIn) && !host.files().exists(kKernelHook)) return versions;
   for (const Kernel& kernel : bootable_kernels(host).value_or(std::vector<Kernel>()))
     versions.push_back(kernel.version);
   const auto newest = std::ranges::find_if(versions.rbegin(), versions.rend(),

@@ -19,6 +19,20 @@ inline constexpr std::string_view kHeaderHook = "/etc/kernel/header_postinst.d/z
 /// default that a person chose by name, number or grub-set-default stays, and grub-reboot precedes it.
 std::string default_kernel_drop_in();
 std::string header_hook();
+/// The same for systemd-boot: a hook that runs behind those of kernel-install and proxmox-boot-tool, and chooses the
+/// default entry by bootctl. One that a person chose so stays; kDefaultEntry notes the hook's choice.
+inline constexpr std::string_view kKernelHook = "/etc/kernel/postinst.d/zzz-p2pd";
+inline constexpr std::string_view kDefaultEntry = "/var/lib/p2pd/boot-default";
+
+/// A file that keeps the default entry at a kernel with the modules.
+struct DefaultKernelFile {
+  std::string_view path;
+  std::string content;
+  mode_t mode = 0644;
+};
+/// Those for the boot loader of `host`; every one that p2pd may have written, without a host.
+std::vector<DefaultKernelFile> default_kernel_files(const Host& host);
+std::vector<DefaultKernelFile> default_kernel_files();
 
 /// Image of an entry, "/boot/vmlinuz-6.1.0-37-amd64", and the version in it; empty if its file has no such name.
 std::string kernel_image(const GrubEntry& entry);
@@ -27,7 +41,7 @@ std::string kernel_version(const GrubEntry& entry);
 /// Checks that p2pd's modules are installed for kernel `version`, through DKMS or beside it.
 bool has_own_modules(const Host& host, const std::string& version);
 
-/// Versions newer than every kernel with p2pd's modules: the drop-in, which is installed, keeps them from being the
+/// Versions newer than every kernel with p2pd's modules: drop-in or hook, if installed, keeps them from being the
 /// default. Empty if no kernel has them.
 std::vector<std::string> kernels_held_back(const Host& host);
 

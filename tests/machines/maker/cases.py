@@ -263,8 +263,17 @@ def proxmox():
     return Machine(name, "Two RTX 4090 on Proxmox VE, booted from ZFS by systemd-boot", "issue 3/7 (systemd-boot, proxmox-boot-tool, ZFS), "
                    "cases.md proxmox-6.17-pve-550-dkms-error2 (such a host)", epyc(), "DMA-FQ", files, "iommu",
                    "systemd-boot boots this host: iommu=pt in /etc/default/grub is read by nobody, so the IOMMU still translates",
-                   ["the kernel's arguments are in /etc/kernel/cmdline, put in place by proxmox-boot-tool refresh"], False,
-                   outlook="person", blocked_by="boot-loader")
+                   ["the kernel's arguments are in the boot entries on the partitions of proxmox-boot-tool, and in /etc/kernel/cmdline"], False)
+
+
+def proxmox_grub():
+    machine = proxmox()
+    name, kernel = machine.name + "-grub", "6.8.12-4-pve"
+    files = {path: content for path, content in machine.files.items() if not path.startswith("sys/firmware/efi/efivars/Loader")}
+    files["proc/cmdline"] = f"BOOT_IMAGE=/vmlinuz-{kernel} root=ZFS=rpool/ROOT/pve-1 ro quiet boot=zfs\n"
+    return Machine(name, "Two RTX 4090 on Proxmox VE, booted from ZFS by GRUB", "proxmox-boot-tool, functions: update_esp_func (GRUB on each ESP)",
+                   epyc(), "DMA-FQ", files, "iommu", "GRUB reads the partitions of proxmox-boot-tool, where grub-reboot writes nothing",
+                   ["by hand: iommu=pt in /etc/default/grub, proxmox-boot-tool refresh, reboot"], False, outlook="person", blocked_by="boot-loader")
 
 
 # ---- hardware that decides less, or more, than the registers say ----
@@ -339,5 +348,5 @@ def apic_ids():
 
 def cases():
     return [healthy(), above4g_off(), switch_window(), no_address(), switch_acs(), acs_elsewhere(), iommu_default(), iommu_asked(), many_cpus(),
-            link_x4(), gen1_slot(), lost_card(), mixed(), turing(), converted_48g(), guest(), vfio(), proxmox(),
+            link_x4(), gen1_slot(), lost_card(), mixed(), turing(), converted_48g(), guest(), vfio(), proxmox(), proxmox_grub(),
             converted_48g_allowed(), bar1_refused(), vbios_sizes(), acs_argument_ignored(), apic_ids()]

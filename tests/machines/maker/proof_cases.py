@@ -193,7 +193,7 @@ def systemd_boot():
         "rtx4090-x2-systemd-boot", "Two RTX 4090, patched driver, booted by systemd-boot with the arguments it needs",
         "issue 3/9 (systemd-boot hosts that need no argument)", epyc(), "identity",
         systemd_booted("quiet iommu=pt") | IVHD | answers((FIRST, RTX4090), (SECOND, RTX4090)),
-        "that p2pd cannot try kernel arguments here matters only where some are wanted")
+        "which loader it is matters only where arguments are wanted")
 
 
 def systemd_boot_iommu():
@@ -201,8 +201,8 @@ def systemd_boot_iommu():
         "rtx4090-x2-systemd-boot-iommu", "Two RTX 4090, patched driver, booted by systemd-boot, the IOMMU translates",
         "issue 3/9 (systemd-boot), field-notes.md section 2 (IO_PAGE_FAULT: iommu=pt)", epyc(), "DMA-FQ",
         systemd_booted("quiet") | IVHD | answers((FIRST, RTX4090), (SECOND, RTX4090)), "iommu",
-        "a proof below a patched driver and a translating IOMMU is dangerous; iommu=pt is wanted, and p2pd has no way to try it with systemd-boot",
-        ["by hand: iommu=pt in /etc/kernel/cmdline, kernel-install add, reboot"], False, outlook="person", blocked_by="boot-loader")
+        "a proof below a patched driver and a translating IOMMU is dangerous: iommu=pt is tried for one boot first",
+        ["iommu=pt in the boot entries and in /etc/kernel/cmdline"], False)
 
 
 def guest_clique():

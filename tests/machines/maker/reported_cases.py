@@ -90,8 +90,7 @@ def unified_image():
     return Machine("rtx4090-x2-uki", "Two RTX 4090, patched driver, systemd-boot starts a unified image; the IOMMU translates, ports redirect",
                    "gardenlinux issue 4556", cards(RTX4090, RTX4090, link=(4, 16), acs=REDIRECT), "DMA-FQ",
                    systemd_booted("quiet") | IVHD | answers((FIRST, RTX4090), (SECOND, RTX4090)), "iommu",
-                   "iommu=pt and the ports' pci=disable_acs_redir= are wanted in /etc/kernel/cmdline", (), False, outlook="person",
-                   blocked_by="boot-loader")
+                   "iommu=pt and the ports' pci=disable_acs_redir= are wanted, and a copy of the image with an addon tries them", (), False)
 
 
 def other_firmware():
