@@ -178,6 +178,11 @@ TEST_CASE("systemd-boot: what an earlier run made permanent stays", "[kernel_cmd
   make(kPt);
   const std::string first = machine.boots();
   machine.recorder.before.clear();
+  REQUIRE(fix.apply(host, test::kAcs));
+  REQUIRE(fix.before_reboot(host, test::kAcs));
+  machine.boot();
+  CHECK(session.passes(kPt));  // in the trial, too
+  CHECK(session.passes(test::kAcs));
   make(test::kAcs);
   CHECK(session.passes(test::kAcs));
   machine.recorder.put_back();
@@ -264,6 +269,11 @@ struct ImageMachine : Machine {
       fs::copy(directory / command.argv[1].substr(1), directory / command.argv[2].substr(1));
       return Result<CommandResult>(CommandResult{});
     });
+    runner.on("cmp --silent /efi/EFI/Linux/debian-6.12.57.efi " + trial, [this](const Command& command) {
+      CommandResult differs;
+      differs.status = get(command.argv[2].substr(1)) == get(command.argv[3].substr(1)) ? 0 : 1;
+      return Result<CommandResult>(differs);
+    });
   }
 };
 
@@ -285,20 +295,45 @@ TEST_CASE("systemd-boot: a unified image is tried as a copy with an addon", "[ke
   CHECK(machine.get("efi/EFI/Linux/a-p2pd-trial.efi") == "an image");
   CHECK(machine.get("efi/EFI/Linux/a-p2pd-trial.efi.extra.d/p2pd.addon.efi") ==
         "--cmdline=iommu=pt p2pd.trial=1 panic=30");
+  machine.put("efi/EFI/Linux/debian-6.12.57.efi", "an image with a new initrd");
   REQUIRE(fix.before_reboot(host, kPt));
   CHECK(machine.chosen() == "a-p2pd-trial.efi");
+  CHECK(machine.get("efi/EFI/Linux/a-p2pd-trial.efi") == "an image with a new initrd");
   machine.variable("LoaderEntrySelected", "a-p2pd-trial.efi");
   machine.put("proc/cmdline", "root=UUID=1 ro quiet iommu=pt p2pd.trial=1 panic=30\n");
   (void)machine.choose("");
   REQUIRE(fix.commit(host, kPt));
   CHECK(machine.get("efi/EFI/Linux/a-p2pd-trial.efi") == "absent");
-  CHECK(machine.get("efi/EFI/Linux/debian-6.12.57.efi.extra.d/p2pd.addon.efi") == "--cmdline=iommu=pt");
-  CHECK(machine.get(kCommandLine) == "root=UUID=1 ro quiet iommu=pt\n");
+  CHECK(machine.get("efi/loader/addons/p2pd.addon.efi") == "--cmdline=iommu=pt");  // of each image
+  CHECK(machine.get(kCommandLine) == "root=UUID=1 ro quiet\n");  // images of kernels to come could not be undone
   machine.recorder.put_back();
   machine.variable("LoaderEntrySelected", "debian-6.12.57.efi");
   machine.put("proc/cmdline", "root=UUID=1 ro quiet\n");
   REQUIRE(fix.undo(host, kPt));
+  machine.put("efi/EFI/Linux/debian-6.12.57.efi", "an image");
   CHECK(machine.boots() == first);
+  CHECK_FALSE(fs::exists(machine.directory / "efi/loader/addons"));
+}
+
+TEST_CASE("systemd-boot: an image whose trial was begun only gets its copy", "[kernel_cmdline]") {
+  ImageMachine machine;
+  Session session(machine);
+  NEEDS_ROOT(session);
+  REQUIRE(fix.apply(*session.host, kPt));
+  fs::remove(machine.directory / "efi/EFI/Linux/a-p2pd-trial.efi");  // killed before it was there
+  REQUIRE(fix.apply(*session.host, kPt));
+  CHECK(machine.get("efi/EFI/Linux/a-p2pd-trial.efi") == "an image");
+}
+
+TEST_CASE("systemd-boot: an undo without the partition fails", "[kernel_cmdline]") {
+  Machine machine;
+  Session session(machine);
+  NEEDS_ROOT(session);
+  REQUIRE(fix.apply(*session.host, kPt));
+  fs::rename(machine.directory / "efi", machine.directory / "mnt");
+  CHECK(says(fix.prepare_undo(*session.host, kPt), "no partition with boot entries is mounted"));
+  machine.recorder.put_back();
+  CHECK(says(fix.undo(*session.host, kPt), "no partition with boot entries is mounted"));
 }
 
 TEST_CASE("systemd-boot: with Secure Boot and no key to sign an addon, nothing is written", "[kernel_cmdline]") {

@@ -70,6 +70,8 @@ Result<void> BootPartition::write(Host& host, std::string_view file, std::string
 }
 
 Result<void> BootPartition::copy(Host& host, std::string_view from, std::string_view to) const {
+  const Command compares{{"cmp", "--silent", path(from), path(to)}, {}, {}, std::chrono::minutes(5)};
+  if (has(host, to) && TRY(host.run_readonly(compares)).status == 0) return {};
   TRY(host.will_change(path(to), Restore::by_action));
   const std::string beside = path(to) + ".new";
   const auto done = host.run({{"cp", path(from), beside}, {}, {}, std::chrono::minutes(5)});

@@ -29,7 +29,7 @@ class BootPartition {
   bool has(const Host& host, std::string_view file) const;
   /// Replaces a file in one step.
   Result<void> write(Host& host, std::string_view file, std::string content) const;
-  /// Copies a file of the partition; ErrorCode::io if there is no room.
+  /// Copies a file of the partition, if the copy is not equal already; ErrorCode::io if there is no room.
   Result<void> copy(Host& host, std::string_view from, std::string_view to) const;
   /// Removes a file, or a directory with all its content; succeeds if it is absent.
   Result<void> remove(Host& host, std::string_view file) const;

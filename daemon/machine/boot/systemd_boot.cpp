@@ -4,8 +4,9 @@
 // the default entry in place, and a power cut meanwhile leaves a machine that does not boot.
 // - The trial is a copy of the entry that booted, which sorts behind it, and EFI variable LoaderEntryOneShot, which
 //   systemd-boot clears when it reads it.
-// - Permanent arguments are one more line `options` in each entry of this system (all such lines count), an addon of a
-//   unified image, and /etc/kernel/cmdline, from which entries of kernels to come are made.
+// - Permanent arguments are one more line `options` in each entry of this system (all such lines count), and
+//   /etc/kernel/cmdline, from which entries of kernels to come are made. Images of kernels to come would have that line
+//   in them, signed and not to be undone: instead, all unified images get an addon.
 // Reference: The Boot Loader Specification; The Boot Loader Interface; systemd-boot(7), systemd-stub(7), ukify(1),
 // kernel-install(8).
 #include "machine/boot/boot_loader.hpp"
@@ -32,7 +33,8 @@ constexpr std::string_view kTrialName = "a-p2pd-trial";  // ids are sorted downw
 constexpr std::string_view kTrialNote = "/var/lib/p2pd/boot-trial";  // its entry and arguments
 constexpr std::string_view kCommandLine = "/etc/kernel/cmdline", kUkifyConfig = "/etc/kernel/uki.conf";
 constexpr std::string_view kBlock = "\n# Written by p2pd; undone by `p2pctl revert`.\n";  // the line `options` follows
-constexpr std::string_view kAddonsOf = ".extra.d", kAddon = ".extra.d/p2pd.addon.efi";
+constexpr std::string_view kAddonsOf = ".extra.d", kAddon = ".extra.d/p2pd.addon.efi";  // of one image
+constexpr std::string_view kAddons = "loader/addons", kAddonOfAll = "loader/addons/p2pd.addon.efi";
 constexpr std::uint64_t kCanBootOnce = 1U << 3;  // EFI_LOADER_FEATURE_ENTRY_ONESHOT
 
 std::string joined(const Arguments& arguments) { return fmt::format("{}", fmt::join(arguments, " ")); }
@@ -144,16 +146,17 @@ std::string note(std::string_view head, const Arguments& arguments) {
   return fmt::format("{}\n{}", head, arguments_note(arguments));
 }
 
+/// Arguments of a trial boot.
+Arguments marked(Arguments arguments) {
+  arguments.insert(arguments.end(), {std::string(kTrialArgument), std::string(kTrialPanic)});
+  return arguments;
+}
+
 /// The trial as a text: the source, with a version that sorts behind its own.
 std::string trial_text(const Source& source, const Arguments& arguments) {
   static const std::regex kTitle("(^|\n)(title[ \t]+)"), kVersion("(^|\n)(version[ \t]+)[^\n]*");
   std::string text = std::regex_replace(without_block(source.text), kTitle, "$1$2p2pd trial: ");
-  text = std::regex_replace(text, kVersion, "$1$020");
-  return with_block(std::move(text), [&] {
-    Arguments all = arguments;
-    all.insert(all.end(), {std::string(kTrialArgument), std::string(kTrialPanic)});
-    return all;
-  }());
+  return with_block(std::regex_replace(text, kVersion, "$1$020"), marked(arguments));
 }
 
 /// Key and certificate by which ukify signs the images of this host; empty: it does not.
@@ -215,9 +218,10 @@ Result<std::optional<std::string>> kernel_command_line(const Host& host, const S
     if (!host.has_program("kernel-install") || host.files().exists("/usr/lib/kernel/cmdline")) return std::nullopt;
     std::vector<KernelArgument> line = parse_kernel_line(is_image(source.id) ? TRY(host.line("/proc/cmdline"))
                                                                              : options_of(without_block(source.text)));
-    std::erase_if(line, [](const KernelArgument& word) {
-      return word.key == "initrd" || word.key == "BOOT_IMAGE" || word.text() == kTrialArgument ||
-             word.text() == kTrialPanic;
+    const bool trial = all_in_force({std::string(kTrialArgument)}, line);
+    std::erase_if(line, [&](const KernelArgument& word) {
+      return word.key == "initrd" || word.key == "BOOT_IMAGE" ||
+             (trial && (word.text() == kTrialArgument || word.text() == kTrialPanic));
     });
     for (const KernelArgument& word : line) text += (text.empty() ? "" : " ") + word.text();
     text += '\n';
@@ -270,8 +274,10 @@ Result<void> describe(const Host& host, const Arguments& wanted, Description& de
   if (is_image(source->id)) {
     TRY(signing_options(host));
     description.commands.insert(description.commands.begin(), "ukify build --cmdline=\"" + joined(tried) + "\"");
+    description.notes.push_back("once proven, all unified images of this partition get the arguments, by " +
+                                first.path(kAddonOfAll));
   } else if (!first.unmounted()) {
-    regular(first.path(trial_file(source->id)), trial_text(*source, tried));
+    regular(first.path(trial_file(source->id)), trial_text(*source, lasting));
     TRY(for_each_entry(
         host, source->partitions,
         [&](const BootPartition& partition, const std::string& file, const std::string& text) -> Result<void> {
@@ -282,7 +288,7 @@ Result<void> describe(const Host& host, const Arguments& wanted, Description& de
     for (const BootPartition& partition : source->partitions)
       description.notes.push_back("the entries on " + partition.path("loader/entries") + " change, too");
   }
-  if (auto line = TRY(kernel_command_line(host, *source, lasting)))
+  if (auto line = TRY(kernel_command_line(host, *source, is_image(source->id) ? Arguments() : lasting)))
     regular(std::string(kCommandLine), std::move(*line));
   return {};
 }
@@ -295,20 +301,17 @@ Result<void> write_trial(Host& host, const Arguments& arguments) {
   if (!host.files().exists(kCommandLine))
     if (auto line = TRY(kernel_command_line(host, source, {}))) TRY(host.write(kCommandLine, std::move(*line)));
   const bool noted = TRY(read_if_any(host, kTrialNote)) == note(source.id, all);
-  if (!noted) TRY(host.write(kTrialNote, note(source.id, all)));
   for (const BootPartition& partition : source.partitions) {
     if (!is_image(source.id)) {
-      const std::string text = trial_text(source, all);
+      const std::string text = trial_text(source, merged_arguments(noted_in(host, kBootArguments), all));
       if (!partition.has(host, file) || TRY(partition.read(host, file)) != text) TRY(partition.write(host, file, text));
       continue;
     }
-    if (noted && partition.has(host, file + std::string(kAddon))) continue;
-    Arguments marked = all;
-    marked.insert(marked.end(), {std::string(kTrialArgument), std::string(kTrialPanic)});
-    TRY(partition.write(host, file + std::string(kAddon), TRY(addon(host, marked))));
+    if (!noted || !partition.has(host, file + std::string(kAddon)))
+      TRY(partition.write(host, file + std::string(kAddon), TRY(addon(host, marked(all)))));
     TRY(partition.copy(host, source.file, file));
   }
-  return {};
+  return noted ? Result<void>() : host.write(kTrialNote, note(source.id, all));  // last: the addon is of these
 }
 
 Result<void> choose(Host& host, const std::string& id) {
@@ -335,7 +338,8 @@ Result<void> remove_trial(Host& host, const BootPartition& partition) {
   for (const std::string_view id : {".conf", ".efi"}) {
     const std::string file = trial_file(id);
     if (partition.has(host, file)) TRY(partition.remove(host, file));
-    if (is_image(id) && partition.has(host, file + ".extra.d")) TRY(partition.remove(host, file + ".extra.d"));
+    const std::string addons = file + std::string(kAddonsOf);
+    if (is_image(id) && partition.has(host, addons)) TRY(partition.remove(host, addons));
   }
   return {};
 }
@@ -347,15 +351,14 @@ Result<void> make_default(Host& host, const Arguments& arguments) {
   TRY(host.write(kBootArguments, note(source.id, lasting)));
   if (is_image(source.id)) {
     const std::string content = TRY(addon(host, lasting));
-    for (const BootPartition& partition : source.partitions)
-      TRY(partition.write(host, source.file + std::string(kAddon), content));
+    for (const BootPartition& partition : source.partitions) TRY(partition.write(host, kAddonOfAll, content));
   }
   TRY(for_each_entry(host, source.partitions,
                      [&](const BootPartition& partition, const std::string& file, const std::string& text) {
                        const std::string with = with_block(text, lasting);
                        return with == text ? Result<void>() : partition.write(host, file, with);
                      }));
-  if (auto line = TRY(kernel_command_line(host, source, lasting)))
+  if (auto line = TRY(kernel_command_line(host, source, is_image(source.id) ? Arguments() : lasting)))
     if (*line != TRY(read_if_any(host, kCommandLine))) TRY(host.write(kCommandLine, std::move(*line)));
   for (const BootPartition& partition : source.partitions) TRY(remove_trial(host, partition));
   return host.files().exists(kTrialNote) ? host.remove(kTrialNote) : Result<void>();
@@ -377,6 +380,16 @@ std::string without_arguments(std::string text, const Arguments& arguments) {
   return text;
 }
 
+/// Leaves `kept` in the addon of all images; without any, the folder goes with it if it holds nothing else.
+Result<void> undo_addon(Host& host, const BootPartition& partition, const Arguments& kept) {
+  if (partition.has(host, kAddonOfAll)) {
+    if (!kept.empty()) return partition.write(host, kAddonOfAll, TRY(addon(host, kept)));
+    TRY(partition.remove(host, kAddonOfAll));
+  }
+  const bool left = partition.has(host, kAddons) && TRY(partition.list(host, kAddons)).empty();
+  return left ? partition.remove(host, kAddons) : Result<void>();
+}
+
 Result<void> undo(Host& host, const Arguments& arguments) {
   TRY(disarm(host));
   const Arguments kept = noted_in(host, kBootArguments);  // of an earlier run
@@ -384,17 +397,12 @@ Result<void> undo(Host& host, const Arguments& arguments) {
   Arguments ended = arguments;
   std::erase_if(
       ended, [&](const std::string& one) { return std::ranges::count(kept, one) > 0 || all_in_force({one}, stays); });
-  const auto partitions = boot_partitions(host);
-  if (!partitions && partitions.error().code == ErrorCode::not_found) return {};  // prepare_undo found them if needed
-  for (const BootPartition& partition : TRY(partitions)) {
+  const auto partitions = TRY(boot_partitions(host));
+  for (const BootPartition& partition : partitions) {
     TRY(remove_trial(host, partition));
-    for (const std::string& name : TRY(partition.list(host, kImages))) {
-      const std::string file = fmt::format("{}/{}{}", kImages, name.substr(0, name.find(kAddonsOf)), kAddon);
-      if (!name.ends_with(kAddonsOf) || !partition.has(host, file)) continue;
-      TRY(kept.empty() ? partition.remove(host, file) : partition.write(host, file, TRY(addon(host, kept))));
-    }
+    TRY(undo_addon(host, partition, kept));
   }
-  return for_each_entry(host, *partitions,
+  return for_each_entry(host, partitions,
                         [&](const BootPartition& partition, const std::string& file, const std::string& text) {
                           const bool ours = text.find(kBlock) != text.npos;
                           const std::string without = ours ? with_block(text, kept) : without_arguments(text, ended);
