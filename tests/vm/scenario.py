@@ -34,7 +34,8 @@ export LC_ALL=C; cd /
 cat /proc/sys/kernel/random/boot_id /proc/cmdline
 mount -t tmpfs none media
 for device in $(blkid -t TYPE=vfat -o device); do
-    findmnt "$device" > /dev/null || { mkdir "media/${device##*/}"; mount -o ro "$device" "media/${device##*/}"; }
+    findmnt "$device" > /dev/null && continue
+    mkdir "media/${device##*/}" && mount -o ro "$device" "media/${device##*/}" || exit
 done
 places="etc boot $(ls -d efi 2>/dev/null) media"
 cat boot/grub/grub.cfg $(find $places -path '*/loader/entries/*') 2>/dev/null | sha256sum
