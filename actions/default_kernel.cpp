@@ -10,6 +10,7 @@
 #include <algorithm>
 
 #include "base/action.hpp"
+#include "machine/boot/efi_variable.hpp"
 #include "machine/boot/grub.hpp"
 #include "machine/boot/kernels.hpp"
 #include "machine/modules/default_kernel.hpp"
@@ -67,7 +68,9 @@ Result<void> prepare_undo(Host& host, const Parameters&) {
 /// Generates grub.cfg again if it still names the entry of the drop-in. The engine has restored the files.
 Result<void> undo(Host& host, const Parameters&) {
   if (host.files().exists(kDefaultEntry)) {
-    TRY(host.run({{"bootctl", "set-default", ""}, {}, {}}));
+    const auto chosen = TRY(efi_variable(host, "LoaderEntryDefault", kEfiLoader));
+    if (efi_text(chosen.value_or("")) == TRY(host.line(kDefaultEntry)))  // not another one, which a person chose since
+      TRY(host.run({{"bootctl", "set-default", ""}, {}, {}}));
     TRY(host.remove_tree(kDefaultEntry));
   }
   if (!generates(host)) return {};

@@ -127,15 +127,21 @@ Result<void> commit(Host& host, const Parameters& parameters) {
   return host.files().exists(kEquipment) ? host.remove(kEquipment) : Result<void>();
 }
 
-Result<void> prepare_undo(Host& host, const Parameters& parameters) {
-  const auto loader = boot_loader(host);
-  return loader ? (*loader)->prepare_undo(host, wanted_kernel_arguments(parameters)) : Result<void>();
+/// Calls one of the two for systemd-boot, which knows itself what was written for it, and for GRUB unless
+/// systemd-boot boots this host.
+Result<void> for_loaders(Host& host, const Parameters& parameters,
+                         Result<void> (*BootLoader::*call)(Host&, const Arguments&)) {
+  const Arguments wanted = wanted_kernel_arguments(parameters);
+  TRY((kSystemdBoot.*call)(host, wanted));
+  return loader_info(host).value_or("").starts_with("systemd-boot") ? Result<void>()
+                                                                    : (kGrubLoader.*call)(host, wanted);
 }
 
-Result<void> undo(Host& host, const Parameters& parameters) {
-  const auto loader = boot_loader(host);
-  return loader ? (*loader)->undo(host, wanted_kernel_arguments(parameters)) : Result<void>();
+Result<void> prepare_undo(Host& host, const Parameters& parameters) {
+  return for_loaders(host, parameters, &BootLoader::prepare_undo);
 }
+
+Result<void> undo(Host& host, const Parameters& parameters) { return for_loaders(host, parameters, &BootLoader::undo); }
 
 }  // namespace
 

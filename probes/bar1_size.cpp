@@ -218,6 +218,7 @@ extern const Probe kBar1Size = {
     .parameters = kParameters,
     .check = check,
     .judges_each_gpu = true,
+    .asks_driver = true,
     .skip_on_image = true,
 };
 

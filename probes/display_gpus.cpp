@@ -16,9 +16,9 @@
 #include "base/probe.hpp"
 #include "machine/catalogue/staging.hpp"
 #include "machine/driver/driver_options.hpp"
-#include "machine/driver/machine.hpp"
 #include "machine/driver/registry_keys.hpp"
 #include "machine/hardware/bar1.hpp"
+#include "machine/hardware/nvidia_procfs.hpp"
 #include "machine/hardware/pci.hpp"
 #include "machine/modules/loaded_modules.hpp"
 

@@ -12,6 +12,7 @@
 #include "machine/driver/driver_update.hpp"
 #include "machine/driver/machine.hpp"
 #include "machine/driver/solver.hpp"
+#include "machine/hardware/nvidia_procfs.hpp"
 #include "machine/hardware/pci.hpp"
 #include "machine/packages/apt.hpp"
 #include "machine/packages/dpkg_status.hpp"
@@ -113,6 +114,7 @@ extern const Probe kDriverCatalogue = {
     .asserts = "an allowed driver build fits the GPUs and every bootable kernel, or the driver gives P2P already",
     .parameters = kParameters,
     .check = check,
+    .asks_driver = true,
 };
 
 }  // namespace p2pd

@@ -302,6 +302,7 @@ extern const Probe kDriverPeers = {
     .id = "driver-peers",
     .asserts = "the driver reports that every GPU can read and write the memory of every other one of its group",
     .check = check,
+    .asks_driver = true,
     .skip_on_image = true,
 };
 

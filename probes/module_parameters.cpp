@@ -18,7 +18,6 @@ namespace p2pd {
 namespace {
 
 constexpr std::string_view kParams = "/proc/driver/nvidia/params";
-constexpr std::string_view kVersion = "/sys/module/nvidia/version";
 constexpr std::string_view kPrefix = "NVreg_";
 
 /// Judges the keys of one list in force, and adds errors to `problems`.
@@ -35,9 +34,10 @@ void judge_keys(const Dwords& dwords, int major, Finding& finding, std::vector<s
 
 Result<Finding> check(const Host& host, const Parameters&) {
   if (!host.files().exists("/sys/module/nvidia")) return not_applicable("the nvidia module is not loaded");
-  const std::string version = TRY(host.line(kVersion));
+  const std::string version = TRY(host.line(kLoadedDriver));
   const int major = major_of(version);
-  if (major == 0) return fail(ErrorCode::invalid, std::string(kVersion) + ": '" + version + "' is no driver version");
+  if (major == 0)
+    return fail(ErrorCode::invalid, std::string(kLoadedDriver) + ": '" + version + "' is no driver version");
   const auto params = TRY(nvidia_params(host));
   if (!params.contains(std::string(kRegistryDwords)))
     return fail(ErrorCode::invalid, std::string(kParams) + " has no RegistryDwords");

@@ -63,6 +63,7 @@ extern const Probe kNccl = {
     .id = "nccl",
     .asserts = "NCCL uses proven P2P, by its own choice or by /etc/nccl.conf",
     .check = check,
+    .asks_driver = true,
     .skip_on_image = true,
 };
 

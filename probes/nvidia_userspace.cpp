@@ -17,7 +17,6 @@
 namespace p2pd {
 namespace {
 
-constexpr std::string_view kVersionFile = "/sys/module/nvidia/version";
 constexpr std::string_view kLibraries[] = {"libcuda.so.1", "libnvidia-ml.so.1"};
 
 /// Version of the firmware that the module refused when it was last loaded, by the kernel's log; empty: none.
@@ -52,10 +51,10 @@ std::string other_firmware(const Host& host, const std::string& module) {
 
 Result<Finding> check(const Host& host, const Parameters&) {
   if (!host.files().exists("/sys/module/nvidia")) return not_applicable("no NVIDIA kernel module is loaded");
-  const std::string module = TRY(host.line(kVersionFile));
+  const std::string module = TRY(host.line(kLoadedDriver));
   Finding finding;
   finding.facts = {{"module", module}, {"libraries", nlohmann::json::array()}};
-  finding.saw(kVersionFile, module);
+  finding.saw(kLoadedDriver, module);
   std::string missing, other, nameless;
   for (const std::string_view name : kLibraries) {
     const std::vector<DriverLibrary> found = driver_libraries(host, name);
@@ -81,7 +80,7 @@ Result<Finding> check(const Host& host, const Parameters&) {
   } else if (finding.facts["libraries"].empty()) {
     return fail(
         ErrorCode::not_found, "no libcuda.so.1 and no libnvidia-ml.so.1 in the standard library directories",
-        "Install the driver's libraries; if they are elsewhere, compare them with " + std::string(kVersionFile) + ".");
+        "Install the driver's libraries; if they are elsewhere, compare them with " + std::string(kLoadedDriver) + ".");
   } else if (!nameless.empty()) {
     return fail(ErrorCode::invalid, nameless + " leads to a file whose name has no version");
   } else if (!missing.empty()) {

@@ -41,7 +41,7 @@ std::unique_ptr<const Host> Host::snapshot(std::map<std::string, std::string> al
 std::unique_ptr<const Host> Host::snapshot_after(PendingFiles files) const {
   std::unique_ptr<Host> copy(new Host(*this));
   copy->memory_ = std::make_shared<std::map<std::string, std::any>>();
-  copy->root_.pending_ = std::make_shared<const PendingFiles>(std::move(files));
+  copy->root_.pending_ = std::move(files);
   return copy;
 }
 

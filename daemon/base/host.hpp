@@ -52,7 +52,7 @@ class Host {
   std::unique_ptr<const Host> snapshot() const;
   /// The same with these GPUs alone: see set_alone_gpus().
   std::unique_ptr<const Host> snapshot(std::map<std::string, std::string> alone_gpus) const;
-  /// The same once these files are written: what read(), exists(), stat() and list() tell of them.
+  /// The same once these files are written.
   std::unique_ptr<const Host> snapshot_after(PendingFiles files) const;
   /// Returns the result of `read`; a snapshot remembers it as `what`, and reads it only once.
   template <class Value>
@@ -72,6 +72,10 @@ class Host {
   /// Requires that all other GPUs are peers of each other: none is alone, and there are no groups.
   void require_all_gpus(bool all) { requires_all_gpus_ = all; }
   bool requires_all_gpus() const { return requires_all_gpus_; }
+
+  /// Sets what waits for the loaded driver, which is asked ahead: see ask_driver().
+  void set_driver(std::function<Result<CommandResult>()> answer) { driver_ = std::move(answer); }
+  const std::function<Result<CommandResult>()>& driver() const { return driver_; }
 
   const RootReader& files() const { return root_; }
   bool live() const { return root_.live(); }
@@ -127,6 +131,7 @@ class Host {
   std::vector<std::string> left_out_gpus_;
   std::map<std::string, std::string> alone_gpus_;
   bool requires_all_gpus_ = false;
+  std::function<Result<CommandResult>()> driver_;            ///< null: nobody has asked
   std::shared_ptr<std::map<std::string, std::any>> memory_;  ///< set in a snapshot
   struct AboutFile {
     std::string version, answer;

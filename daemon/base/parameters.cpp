@@ -47,7 +47,7 @@ bool is_name(std::string_view word) {
          std::ranges::all_of(word, [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-'; });
 }
 
-std::string nearest(std::string_view word, std::span<const std::string_view> candidates) {
+std::string did_you_mean(std::string_view word, std::span<const std::string_view> candidates) {
   constexpr std::size_t kLongest = 128;  // limit above any name: a huge key must not cost quadratic time
   if (word.size() > kLongest) return {};
   std::size_t best = std::min(word.size() / 3 + 2, word.size());  // smallest distance that is too far
@@ -60,7 +60,7 @@ std::string nearest(std::string_view word, std::span<const std::string_view> can
       found = candidate;
     }
   }
-  return std::string(found);
+  return found.empty() ? "" : "; did you mean \"" + std::string(found) + "\"?";
 }
 
 }  // namespace p2pd

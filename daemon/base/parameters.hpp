@@ -29,7 +29,7 @@ bool fits(const Parameter& parameter, const nlohmann::json& value);
 /// Checks the name of a plan or step: a-z, 0-9 and -, 1 to 64 characters.
 bool is_name(std::string_view word);
 
-/// Candidate most similar to `word`, or empty if none is near.
-std::string nearest(std::string_view word, std::span<const std::string_view> candidates);
+/// "; did you mean "NAME"?" with the candidate most similar to `word`, or empty if none is near.
+std::string did_you_mean(std::string_view word, std::span<const std::string_view> candidates);
 
 }  // namespace p2pd

@@ -23,6 +23,7 @@ struct Probe {
   std::string_view quick = {};   ///< JSON parameters with which it is cheap enough for every boot
   bool tells_danger = false;     ///< a fail may forbid a proof: checked before each proof, whatever else is failing
   bool judges_each_gpu = false;  ///< a fail names the GPUs that cause it: others can do without them
+  bool asks_driver = false;      ///< asks the loaded driver on every machine: p2pctl doctor does so ahead
   bool skip_on_image = false;    ///< checks hardware, or running programs: an image is checked at its first boot
 };
 

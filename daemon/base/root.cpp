@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <linux/magic.h>
 #include <linux/openat2.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
 #include <sys/statvfs.h>
@@ -59,6 +60,13 @@ Result<Descriptor> open_inside(int root, const std::string& path, std::uint64_t 
   }
 }
 
+Result<Descriptor> file_in_memory(const std::string& content) {
+  Descriptor file(::memfd_create("p2pd", MFD_CLOEXEC));
+  if (!file || ::write(file.get(), content.data(), content.size()) != std::ssize(content))
+    return fail_errno("a file in memory");
+  return file;
+}
+
 /// Checks for a kernel file system: tools that build an image mount it there, too.
 Result<bool> is_of_kernel(const Descriptor& handle, std::string_view path) {
   struct statfs info {};
@@ -99,37 +107,22 @@ Result<Root> Root::open(const std::filesystem::path& directory) {
 }
 
 Result<Descriptor> RootReader::open_at(std::string_view path, std::uint64_t flags) const {
-  Descriptor found = TRY(open_inside(fd_->get(), TRY(clean(path)), flags));
+  const std::string cleaned = TRY(clean(path));
+  if (const auto to_come = pending_.find(cleaned); to_come != pending_.end())
+    return to_come->second ? file_in_memory(*to_come->second) : fail_errno(path, ENOENT);
+  Descriptor found = TRY(open_inside(fd_->get(), cleaned, flags));
   if (!live() && TRY(is_of_kernel(found, path)))
     return fail(ErrorCode::not_found, std::string(path) + " is of the kernel that runs, not of " + directory_.string());
   return found;
 }
 
 Result<std::string> RootReader::read(std::string_view path, std::size_t limit) const {
-  if (const auto* const content = pending(path))
-    return *content ? Result<std::string>(**content) : fail_errno(path, ENOENT);
   return read_regular(TRY(open_at(path, O_PATH)), std::string(path), limit);
 }
 
-bool RootReader::exists(std::string_view path) const {
-  const auto* const content = pending(path);
-  return content != nullptr ? content->has_value() : open_at(path, O_PATH).has_value();
-}
-
-const std::optional<std::string>* RootReader::pending(std::string_view path) const {
-  if (!pending_) return nullptr;
-  const auto known = pending_->find(path);
-  return known == pending_->end() ? nullptr : &known->second;
-}
+bool RootReader::exists(std::string_view path) const { return open_at(path, O_PATH).has_value(); }
 
 Result<struct stat> RootReader::stat(std::string_view path) const {
-  if (const auto* const content = pending(path)) {
-    if (!*content) return fail_errno(path, ENOENT);
-    struct stat info {};
-    info.st_mode = S_IFREG | 0644;
-    info.st_size = static_cast<off_t>((*content)->size());
-    return info;
-  }
   return status_of(TRY(open_at(path, O_PATH)), std::string(path));
 }
 
@@ -152,20 +145,17 @@ Result<std::vector<std::string>> RootReader::list_now(std::string_view path) con
     errno = 0;
   }
   if (errno != 0) return fail_errno(path);
-  std::sort(names.begin(), names.end());
   return names;
 }
 
 Result<std::vector<std::string>> RootReader::list(std::string_view path) const {
   Result<std::vector<std::string>> names = list_now(path);
-  if (!pending_) return names;
-  for (const auto& [file, content] : *pending_) {
-    const std::size_t slash = file.rfind('/');
-    if (file.substr(0, slash) != path) continue;
+  for (const auto& [file, content] : pending_) {
+    if (directory_of(file) != path) continue;
     if (!names && content) names.emplace();  // its directory comes with it
     if (!names) continue;
-    std::erase(*names, file.substr(slash + 1));
-    if (content) names->push_back(file.substr(slash + 1));
+    std::erase(*names, last_name(file));
+    if (content) names->push_back(last_name(file));
   }
   if (names) std::ranges::sort(*names);
   return names;

@@ -40,7 +40,7 @@ std::optional<std::string_view> choice_in_force(std::string_view content);
 std::string_view attribute_value(std::string_view content);
 
 /// Contents of files to come, by path; nullopt: the file is gone by then.
-using PendingFiles = std::map<std::string, std::optional<std::string>, std::less<>>;
+using PendingFiles = std::map<std::string, std::optional<std::string>>;
 
 /// A directory tree as a whole file system, read-only: every path, and every symlink on the way, resolves inside it.
 ///
@@ -81,14 +81,12 @@ class RootReader {
   Result<Descriptor> open_at(std::string_view path, std::uint64_t flags) const;
 
  private:
-  const std::optional<std::string>* pending(std::string_view path) const;
   Result<std::vector<std::string>> list_now(std::string_view path) const;
 
-  friend class Host;  // sets them in a snapshot
+  friend class Host;  // sets pending_ in a snapshot
   std::filesystem::path directory_;
   std::shared_ptr<Descriptor> fd_;
-  std::shared_ptr<const PendingFiles>
-      pending_;  ///< what read(), exists(), stat() and list() tell in place of the files
+  PendingFiles pending_;  ///< seen in place of those in the tree
 };
 
 /// The same tree, writable. A RootReader cannot be turned into one.

@@ -22,19 +22,18 @@ std::string wrap(const std::string& text, std::size_t indent, std::size_t width,
   return out;
 }
 
+std::string narrow(const std::string& line) {
+  if (line.size() <= kColumns) return line;
+  const std::size_t name_at = line.find_first_not_of(' '), gap = line.find("  ", name_at);
+  const std::size_t text_at = gap == line.npos ? line.npos : line.find_first_not_of(' ', gap);
+  const std::size_t at = text_at == line.npos ? std::min(name_at, line.size()) : text_at;
+  return line.substr(0, at) + wrap(line.substr(at), at, kColumns);
+}
+
 std::string narrow_help(const std::string& help) {
-  constexpr std::size_t kColumns = 80;
   std::istringstream lines(help);
   std::string out;
-  for (std::string line; std::getline(lines, line);) {
-    const std::size_t name_at = line.find_first_not_of(' '), gap = line.find("  ", name_at);
-    const std::size_t text_at = gap == line.npos ? line.npos : line.find_first_not_of(' ', gap);
-    const std::size_t at = line.size() <= kColumns ? line.npos
-                           : text_at == line.npos  ? std::min(name_at, line.size())
-                                                   : text_at;
-    out += at == line.npos ? line : line.substr(0, at) + wrap(line.substr(at), at, kColumns);
-    out += '\n';
-  }
+  for (std::string line; std::getline(lines, line);) out += narrow(line) + '\n';
   return out;
 }
 

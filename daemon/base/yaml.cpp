@@ -122,9 +122,9 @@ Result<void> Node::keys(std::span<const std::string_view> known) const {
   for (const auto& item : node_) {
     const std::string& name = item.first.Scalar();
     if (std::find(known.begin(), known.end(), name) != known.end()) continue;
-    const std::string near = nearest(name, known);
-    const std::string hint = near.empty() ? "expected one of " + quoted(known) : "did you mean \"" + near + "\"?";
-    return Failure(child(item.first, name).error("unknown key; " + hint));
+    const std::string hint = did_you_mean(name, known);
+    return Failure(
+        child(item.first, name).error("unknown key" + (hint.empty() ? "; expected one of " + quoted(known) : hint)));
   }
   return {};
 }

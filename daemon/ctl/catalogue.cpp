@@ -207,15 +207,16 @@ Result<CatalogueEntry> entry_of(const Catalogue& all, const std::string& id) {
   if (auto graft = unlisted_graft(all, id)) return *std::move(graft);
   std::vector<std::string_view> ids;
   for (const CatalogueEntry& entry : all.entries) ids.push_back(entry.id);
-  const std::string near = nearest(id, ids);
-  return fail(ErrorCode::not_found, fmt::format("the catalogue has no entry \"{}\"", harmless(id)),
-              near.empty() ? "\"p2pctl catalogue\" lists them." : fmt::format("Did you mean {}?", near));
+  return fail(ErrorCode::not_found,
+              fmt::format("the catalogue has no entry \"{}\"{}", harmless(id), did_you_mean(id, ids)),
+              "\"p2pctl catalogue\" lists them.");
 }
 
-void print_entry(const Catalogue& all, const CatalogueEntry& entry, const PatchedSource& source) {
+void print_entry(const Catalogue& all, const CatalogueEntry& entry, const PatchedSource& source, std::string_view how) {
+  fmt::print("{}\n", paint(Colour::bold, entry.id));
   print_table(what_is_known(all, entry));
   fmt::print("\n{}\n", harmless(fmt::format("{}", fmt::join(source.stat, "\n"))));
-  print_table({{"tree", source.tree}, {"next", fmt::format("read it: p2pctl catalogue diff {}", entry.id)}});
+  print_table({{"tree", source.tree}, {"next", fmt::format("{}: p2pctl catalogue diff {}", how, entry.id)}});
 }
 
 Result<PatchedSource> patched(const Options& options, const Catalogue& all, const CatalogueEntry& entry, int stop_fd) {
@@ -321,7 +322,6 @@ Result<int> catalogue_allow(const Context& context) {
     from = published.sum_url();
   }
   if (!context.options.json) {
-    fmt::print("{}\n", paint(Colour::bold, entry.id));
     print_entry(all, entry, source);
     if (entry.has_runfile()) print_table({{"runfile", fmt::format("SHA-256 {}, {}", given.runfile_sha256, from)}});
   }

@@ -20,8 +20,9 @@ Result<CatalogueEntry> entry_of(const Catalogue& all, const std::string& id);
 /// Makes the source of an entry in a directory of this process; returns its patch and tree.
 Result<PatchedSource> patched(const Options& options, const Catalogue& all, const CatalogueEntry& entry, int stop_fd);
 
-/// Prints the facts about an entry, and the files that its patch changes.
-void print_entry(const Catalogue& all, const CatalogueEntry& entry, const PatchedSource& source);
+/// Prints the facts about an entry, the files that its patch changes, and `how` to read it.
+void print_entry(const Catalogue& all, const CatalogueEntry& entry, const PatchedSource& source,
+                 std::string_view how = "read it");
 
 /// Writes a drop-in of the catalogue. The Error names the required user.
 Result<void> write_drop_in(Host& host, const std::string& path, const std::string& text);

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
 // p2pctl catalogue add REPOSITORY BRANCH: pins a build that the catalogue lacks. Finds the commit, the release that it
-// changes and the runfile with its sum, makes the patch, writes all of it as a drop-in, builds the modules for this
-// machine's kernels, and asks for permission to use them in an apply. Only that build runs code of the source or the
-// runfile.
+// changes and the runfile with its sum, makes the patch, asks, writes all of it as a drop-in, builds the modules for
+// this machine's kernels, and lets an apply use them. Only that build runs code of the source or the runfile.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <unistd.h>
@@ -216,8 +215,19 @@ Result<int> catalogue_add(const Context& context) {
   const PatchedSource source = TRY(patched(options, all, found, stop_fd));
   const std::string text = drop_in(pins, before, gpus, source.tree);
   const CatalogueEntry entry = TRY(entry_in(host, pins, text, all));
+  const bool builds_here = !options.no_build && !options.pin_only;
+  if (!options.json) print_entry(all, entry, source, options.pin_only ? "read it" : "read it first, with --pin-only");
+  const char* const question = builds_here ? "Pin it, build it (minutes), and use it here, with these hashes?"
+                                           : "Pin it and use it here, with these hashes?";
+  if (!options.pin_only && !TRY(said_yes(options, question))) return not_wanted();
   TRY(write_drop_in(host, pins.path, text));
   const std::string file = context.outside(pins.path);
+  if (!options.json) fmt::print("{} is pinned: {}\n", entry.id, file);
+  if (builds_here) TRY_IN(fmt::format("{} is pinned, but", entry.id), build_here(context, all, entry, stop_fd));
+  if (!options.pin_only)
+    TRY(allow_entry(context, host, entry, Allowance{source.base_commit, entry.commit, pins.runfile.sha256}));
+  else if (!options.json)
+    print_table({{"", fmt::format("\"sudo p2pctl catalogue allow {}\" lets this machine use it", entry.id)}});
   if (options.json)
     print_json("p2pd.catalogue-addition/2",
                {{"id", entry.id},
@@ -233,17 +243,6 @@ Result<int> catalogue_add(const Context& context) {
                                                         : json{{"url", pins.runfile.url()},
                                                                {"sha256", pins.runfile.sha256},
                                                                {"bytes", pins.runfile.bytes}}}});
-  else {
-    fmt::print("{} is pinned: {}\n", paint(Colour::bold, entry.id), file);
-    print_entry(all, entry, source);
-  }
-  const bool builds_here = !options.no_build && !options.pin_only;
-  if (builds_here) TRY_IN(fmt::format("{} is pinned, but", entry.id), build_here(context, all, entry, stop_fd));
-  const char* const builds = !builds_here ? "" : "It builds for this machine's kernels. ";
-  if (!options.pin_only && TRY(said_yes(options, fmt::format("{}Use it on this machine, with these hashes?", builds))))
-    TRY(allow_entry(context, host, entry, Allowance{source.base_commit, entry.commit, pins.runfile.sha256}));
-  else if (!options.json)
-    print_table({{"", fmt::format("\"sudo p2pctl catalogue allow {}\" lets this machine use it", entry.id)}});
   return kDone;
 }
 

@@ -4,37 +4,32 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <functional>
-#include <future>
 #include <set>
 
 #include "base/json_members.hpp"
 #include "ctl/service.hpp"
 #include "engine/transitions.hpp"
-#include "machine/hardware/driver_answer.hpp"
 #include "screen/preview.hpp"
 
 namespace p2pd::ctl {
 namespace {
 
-/// Counts the commands of a diagnosis; most data comes from files and registers. The driver is asked in a thread from
-/// the start, while the plan is read: NVML takes as long as everything else.
-class DiagnosisRunner : public CommandRunner {
+/// Counts the commands of a diagnosis; most data comes from files and registers.
+class CountingRunner : public CommandRunner {
  public:
-  DiagnosisRunner(CommandRunner& inner, bool ask_driver) : inner_(inner) {
-    if (ask_driver) driver_ = std::async(std::launch::async, [&inner] { return inner.run(driver_question()); });
-  }
+  explicit CountingRunner(CommandRunner& inner) : inner_(inner) {}
   Result<CommandResult> run(const Command& command) override {
     ++count;
-    return driver_.valid() && command.text() == driver_question().text() ? driver_.get() : inner_.run(command);
+    return inner_.run(command);
   }
   int stop_fd() const override { return inner_.stop_fd(); }
-  int count = 0;
+  std::atomic<int> count = 0;  ///< the driver is asked in a thread
 
  private:
   CommandRunner& inner_;
-  std::future<Result<CommandResult>> driver_;
 };
 
 /// Next action: the operator's, or a command of p2pd.
@@ -170,16 +165,14 @@ nlohmann::json diagnosis_of(const PlanPreview& all) {
 Result<int> doctor(const Context& context) {
   const auto start = std::chrono::steady_clock::now();
   const auto runner = TRY(context.runner());
-  TRY(context.plan());  // a mistake in it is told before the driver is asked
-  const Root root = TRY(context.root());
-  DiagnosisRunner counted(*runner, root.live() && root.exists("/sys/module/nvidia/version"));
-  const auto host = TRY(context.host_of_plan(counted));
+  CountingRunner counted(*runner);
+  const auto host = TRY(context.host_of_plan(counted, true));
   const PlanPreview all(TRY(context.plan(*host)), context.registry, *host);
   const int code = all.blocked ? kBlocked : exit_status(all.outlook);
   if (context.options.json) {
     const auto took = std::chrono::steady_clock::now() - start;
     nlohmann::json body = diagnosis_of(all);
-    body["commands_run"] = counted.count;
+    body["commands_run"] = counted.count.load();
     body["took_ms"] = std::chrono::duration_cast<std::chrono::milliseconds>(took).count();
     body["exit_status"] = code;
     body["last_run"] = trouble_of(context);

@@ -40,9 +40,10 @@ Result<int> explain(const Context& context) {
   if (step == nullptr) {
     std::vector<std::string_view> ids;
     for (const Step& s : plan.steps) ids.push_back(s.id);
-    const std::string near = nearest(context.options.name, ids);
-    return fail(ErrorCode::not_found, fmt::format("plan {} has no step \"{}\"", plan.name, context.options.name),
-                near.empty() ? "\"p2pctl explain\" lists them" : "did you mean \"" + near + "\"?");
+    return fail(ErrorCode::not_found,
+                fmt::format("plan {} has no step \"{}\"{}", plan.name, context.options.name,
+                            did_you_mean(context.options.name, ids)),
+                "\"p2pctl explain\" lists them");
   }
   const Probe& probe = *context.registry.probe(step->check);
   const Action* action = step->fix.empty() ? nullptr : context.registry.action(step->fix);

@@ -42,7 +42,7 @@ Result<int> features(const Context& context) {
                  {fmt::format("{}state", kPrefix), text_of(status, "state")}};
   for (const P2pUse use : kP2pUses)
     labels[fmt::format("{}fit-for-{}", kPrefix, to_string(use))] =
-        proof && std::ranges::count(proof->fit_for, to_string(use)) > 0 ? "true" : "false";
+        proof && proof->is_fit_for(to_string(use)) ? "true" : "false";
   if (proof)
     for (const ProvenGroup& group : proof->groups)
       labels[fmt::format("{}group-{}", kPrefix, group.name)] = fmt::format("{}", group.gpus.size());

@@ -52,8 +52,7 @@ std::vector<const json*> to_do(const json& status) {
   std::vector<const json*> steps;
   for (const json& step : list_of(status, "steps")) {
     const bool goal = text_of(step, "kind") == to_string(StepKind::goal);
-    if (goal || has_changed(step_status(text_of(step, "status"))) || (is_open(step) && !text_of(step, "fix").empty()))
-      steps.push_back(&step);
+    if (goal || is_changed(step) || (is_open(step) && !text_of(step, "fix").empty())) steps.push_back(&step);
   }
   return steps;
 }
@@ -188,12 +187,6 @@ class Show {
   std::string told_;                          ///< last printed final state
 };
 
-/// True if the run of a report has changed something, even if it undid that.
-bool changed_something(const json& status) {
-  return std::ranges::any_of(list_of(status, "steps"),
-                             [](const json& step) { return has_changed(step_status(text_of(step, "status"))); });
-}
-
 }  // namespace
 
 std::optional<std::int64_t> unix_time(const std::string& time) {
@@ -226,10 +219,8 @@ Result<int> ask_service(const Context& context, const Request& request) {
   Service service = TRY(Service::open(context.options));
   TRY(service.ask(request));
   // a pause takes effect between two steps, and the current step may take long
-  if (context.options.no_block || request.event == Event::pause) {  // status reports the result
-    show_status(context, TRY(service.report()), {}, kDone);
-    return kDone;
-  }
+  if (context.options.no_block || request.event == Event::pause)  // status reports the result
+    return show_status(context, TRY(service.report()), {}, kDone);
   // a run that waits for a restart is about to change its state, and not at rest
   const bool turns_back = request.event == Event::cancel || request.event == Event::revert;
   int looks = 0;
@@ -238,7 +229,7 @@ Result<int> ask_service(const Context& context, const Request& request) {
     return at_rest(status);
   }));
   Ending ending;
-  ending.changed = changed_something(after);
+  ending.changed = std::ranges::any_of(list_of(after, "steps"), is_changed);
   ending.stopped = text_of(after, "state") == "walking" ||
                    (text_of(after, "state") == "reverting" && !after.value("reboot_required", false));
   return print_status(context, after, ending);

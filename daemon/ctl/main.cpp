@@ -130,7 +130,7 @@ void takes_catalogue(CLI::App& app, Options& o) {
       app.add_subcommand("diff", "print the patch of an entry, as git-apply(1) takes it, and what is known of it");
   CLI::App* allow = app.add_subcommand("allow", "let this machine use an entry whose hashes have only one source");
   CLI::App* add = app.add_subcommand(
-      "add", "pin a branch of a fork, build it for this machine's kernels, and ask whether to use it");
+      "add", "pin a branch of a fork, build it for this machine's kernels, and let this machine use it");
   for (CLI::App* entry : {diff, allow})
     entry->add_option("ID", o.id, "of an entry: \"p2pctl catalogue\" lists them")->type_name("")->required();
   diff->callback([&o] { o.catalogue_verb = catalogue_diff; });
@@ -259,10 +259,7 @@ Result<void> check_verb(const std::string& word) {
   std::vector<std::string_view> names;
   for (const Verb& verb : kVerbs) names.push_back(verb.name);
   if (word.starts_with('-') || std::find(names.begin(), names.end(), word) != names.end()) return {};
-  const std::string close = nearest(word, names);
-  return fail(ErrorCode::invalid,
-              fmt::format("unknown verb \"{}\"{}", harmless(word),
-                          close.empty() ? "" : fmt::format("; did you mean \"{}\"?", close)),
+  return fail(ErrorCode::invalid, fmt::format("unknown verb \"{}\"{}", harmless(word), did_you_mean(word, names)),
               "\"p2pctl --help\" lists them");
 }
 

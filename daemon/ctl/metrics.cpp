@@ -53,8 +53,8 @@ void add_state(std::vector<Metric>& metrics, const json& status, bool ready, con
       add(metrics, "p2pd_state", "Whether the last run is in this state.", now == state, {{"state", state}});
   add(metrics, "p2pd_ready", "Whether P2P is proven on this boot, with what is here now.", ready);
   for (const P2pUse use : kP2pUses)
-    add(metrics, "p2pd_fit_for", "Whether P2P is proven on this boot for this use.",
-        std::ranges::count(proof.fit_for, to_string(use)) > 0, {{"use", std::string(to_string(use))}});
+    add(metrics, "p2pd_fit_for", "Whether P2P is proven on this boot for this use.", proof.is_fit_for(to_string(use)),
+        {{"use", std::string(to_string(use))}});
   for (const ProvenGroup& group : proof.groups)
     add(metrics, "p2pd_group_gpus", "GPUs between whose every two P2P is proven on this boot.",
         static_cast<double>(group.gpus.size()), {{"group", group.name}});
@@ -80,7 +80,7 @@ void add_run(std::vector<Metric>& metrics, const json& status) {
         {{"status", word}});
   }
   for (const json& step : steps)
-    if (text_of(step, "verdict") == "pass" && !text_of(step, "next").empty())
+    if (is_noted(step))
       add(metrics, "p2pd_note", "A step that passes with a note for the owner.", 1,
           {{"step", text_of(step, "id")}, {"text", text_of(step, "summary")}});
   for (const json& step : steps)

@@ -54,13 +54,18 @@ struct Ending {
   bool stopped = false;
 };
 
-/// Prints a document of schema p2pd.status/1 and the next action; p2pctl ends with `code`.
-void show_status(const Context& context, nlohmann::json status, const Ending& ending, int code);
-/// The same with the exit code of a verb that followed the run to its end; returns it.
+/// Prints a document of schema p2pd.status/1 and the next action; returns `code`, with which p2pctl ends.
+int show_status(const Context& context, nlohmann::json status, const Ending& ending, int code);
+/// The same with the exit code of a verb that followed the run to its end.
 int print_status(const Context& context, const nlohmann::json& status, const Ending& ending = {});
 
 /// Mark of a step of a status document: "->" if it fails and p2pd fixes it.
 std::string mark_of(const nlohmann::json& step);
+
+/// True if the run of a status document has changed something for this step, even if it undid that.
+bool is_changed(const nlohmann::json& step);
+/// True if this step passes, with a note for the owner: its summary and its next action.
+bool is_noted(const nlohmann::json& step);
 
 /// True if nothing more happens by itself before the next boot.
 bool at_rest(const nlohmann::json& status);

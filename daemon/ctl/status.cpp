@@ -82,6 +82,12 @@ std::string mark_of(const json& step) {
   return mark(Verdict::unknown);
 }
 
+bool is_changed(const json& step) { return has_changed(step_status(text_of(step, "status"))); }
+
+bool is_noted(const json& step) {
+  return text_of(step, "verdict") == to_string(Verdict::pass) && !text_of(step, "next").empty();
+}
+
 bool at_rest(const json& status) {
   const std::string state = text_of(status, "state");
   if (state != "walking" && state != "reverting") return true;
@@ -103,7 +109,7 @@ static int exit_of_question(const json& status) {
   return code == kDone && !reached ? kNotReady : code;
 }
 
-void show_status(const Context& context, json status, const Ending& ending, int code) {
+int show_status(const Context& context, json status, const Ending& ending, int code) {
   const std::string state = text_of(status, "state"), result = text_of(status, "result"),
                     reason = text_of(status, "reason");
   if (ending.changed) status["changed"] = *ending.changed;
@@ -122,28 +128,24 @@ void show_status(const Context& context, json status, const Ending& ending, int 
     if (status.contains("error")) print_table({{paint(Colour::red, "error"), text_of(status["error"], "message")}});
     if (const std::string uses = listed(status, "fit_for"); !uses.empty()) print_table({{"fit for", uses}});
     print_table(changes_in_place(status));
-    for (const json& step : status.value("steps", json::array()))  // the step holds, with a note
-      if (text_of(step, "verdict") == "pass" && !text_of(step, "next").empty())
-        print_table({{"note", text_of(step, "summary") + ". " + text_of(step, "next")}});
+    for (const json& step : list_of(status, "steps"))
+      if (is_noted(step)) print_table({{"note", text_of(step, "summary") + ". " + text_of(step, "next")}});
     const std::string next = text_of(status, "next");
     if (state == "blocked")
       print_tasks(status);
     else if (!next.empty() && !status.value("at_work", false))
       print_table({{"next", next}});
   }
+  return code;
 }
 
 int print_status(const Context& context, const json& status, const Ending& ending) {
-  const int code = exit_status(status, ending);
-  show_status(context, status, ending, code);
-  return code;
+  return show_status(context, status, ending, exit_status(status, ending));
 }
 
 /// Prints the answer of `status`; returns its exit code.
 static int answer(const Context& context, const json& status) {
-  const int code = exit_of_question(status);
-  show_status(context, status, {}, code);
-  return code;
+  return show_status(context, status, {}, exit_of_question(status));
 }
 
 Result<int> status(const Context& context) {
@@ -180,8 +182,7 @@ Result<int> history(const Context& context) {
     rows.push_back({"run", "began", "plan", "state", "changed", "reason"});
     for (const json& run : list_of(found, "runs")) {
       const std::string state = text_of(run, "state"), result = text_of(run, "result");
-      const auto fixed = std::ranges::count_if(
-          list_of(run, "steps"), [](const json& step) { return has_changed(step_status(text_of(step, "status"))); });
+      const auto fixed = std::ranges::count_if(list_of(run, "steps"), is_changed);
       rows.push_back({fmt::format("{}", json_number<std::int64_t>(run, "id")), text_of(run, "started"),
                       text_of(run, "plan"), state == "idle" && !result.empty() ? result : state,
                       fmt::format("{} steps", fixed), text_of(run, "reason")});
@@ -219,8 +220,7 @@ Result<int> is_ready(const Context& context) {
   if (proof && proof->limited && options.uses.empty())
     missing = fmt::format("fit for less than the plan wants: {}", fmt::join(proof->fit_for, ", "));
   for (const std::string& use : options.uses)
-    if (proof && missing.empty() && std::ranges::count(proof->fit_for, use) == 0)
-      missing = fmt::format("not proven fit for {}", use);
+    if (proof && missing.empty() && !proof->is_fit_for(use)) missing = fmt::format("not proven fit for {}", use);
   const bool ready = proof && missing.empty();
   const std::string reason = proof ? missing : proof.error().text();
   if (options.json)

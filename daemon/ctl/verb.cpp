@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <iostream>
 
@@ -13,6 +14,7 @@
 #include "base/image_runner.hpp"
 #include "base/recorded.hpp"
 #include "base/root.hpp"
+#include "machine/hardware/driver_answer.hpp"
 #include "plan/config.hpp"
 #include "plan/resolve.hpp"
 #include "screen/print.hpp"
@@ -34,9 +36,13 @@ Result<Host> Context::host(int stop_fd) const { return Host(TRY(root()), *TRY(ke
 
 Result<std::unique_ptr<const Host>> Context::host_of_plan() const { return host_of_plan(*TRY(kept_runner(-1))); }
 
-Result<std::unique_ptr<const Host>> Context::host_of_plan(CommandRunner& runner) const {
+Result<std::unique_ptr<const Host>> Context::host_of_plan(CommandRunner& runner, bool ask_ahead) const {
   Host all(TRY(root()), runner);
-  if (Result<Plan> asked = plan()) choose_gpus(all, *asked, registry);
+  if (Result<Plan> asked = plan()) {
+    const auto asks = [&](const Step& step) { return registry.probe(step.check)->asks_driver; };
+    if (ask_ahead && std::ranges::any_of(asked->steps, asks)) ask_driver(all, runner);
+    choose_gpus(all, *asked, registry);
+  }
   return all.snapshot();
 }
 

@@ -92,7 +92,8 @@ struct Context {
   Result<Host> host(int stop_fd = -1) const;
   /// The tree for one look at it, without the GPUs that the plan leaves out.
   Result<std::unique_ptr<const Host>> host_of_plan() const;
-  Result<std::unique_ptr<const Host>> host_of_plan(CommandRunner& runner) const;
+  /// `ask_ahead`: the driver is asked in a thread from now on, if a check of the plan needs its answer.
+  Result<std::unique_ptr<const Host>> host_of_plan(CommandRunner& runner, bool ask_ahead = false) const;
   /// The tree. A record in one file is unpacked for the lifetime of the context.
   Result<Root> root() const;
   /// Error if the tree is a record in one file, which cannot be written to.

@@ -159,7 +159,7 @@ static Rows undone_by(const nlohmann::json& status, Event event) {
   if (state && is_open(*state)) {
     std::vector<std::string> steps;
     for (const nlohmann::json& step : list_of(status, "steps"))
-      if (has_changed(step_status(text_of(step, "status")))) steps.push_back(text_of(step, "id"));
+      if (is_changed(step)) steps.push_back(text_of(step, "id"));
     rows.push_back({fmt::format("run {} of plan {}", json_number<std::int64_t>(status, "run"), text_of(status, "plan")),
                     steps.empty() ? "nothing is changed yet" : fmt::format("{}", fmt::join(steps, ", "))});
   }

@@ -18,12 +18,6 @@ namespace {
 
 using nlohmann::json;
 
-std::string hex(std::string_view bytes) {
-  std::string text;
-  for (const char c : bytes) text += fmt::format("{:02x}", static_cast<unsigned char>(c));
-  return text;
-}
-
 std::string from_hex(std::string_view text) {
   std::string bytes;
   for (std::size_t i = 0; i + 1 < text.size(); i += 2)
@@ -33,7 +27,7 @@ std::string from_hex(std::string_view text) {
 
 json attributes(const FileState& state) {
   json xattrs = json::object();
-  for (const auto& [name, value] : state.xattrs) xattrs[name] = hex(value);
+  for (const auto& [name, value] : state.xattrs) xattrs[name] = hex_of(value);
   return {{"kind", to_string(state.kind)},
           {"mode", state.mode},
           {"uid", state.uid},

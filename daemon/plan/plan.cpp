@@ -40,8 +40,7 @@ std::string unknown_id(std::string_view kind, std::string_view id, const Rows& r
   std::vector<std::string_view> known;
   for (const auto& row : rows)
     if (fits(row)) known.push_back(row.id);
-  const std::string near = nearest(id, known);
-  return fmt::format("there is no {} \"{}\"{}", kind, id, near.empty() ? "" : "; did you mean \"" + near + "\"?");
+  return fmt::format("there is no {} \"{}\"{}", kind, id, did_you_mean(id, known));
 }
 
 Result<std::string> name(const yaml::Node& node) {

@@ -67,9 +67,7 @@ void replace_word(std::string& text, const std::string& name, std::string_view b
 }
 
 bool is_common(std::string_view user) {  // "Ubuntu" is the full name of user ubuntu, and of the system
-  std::string lower(user);
-  std::ranges::transform(lower, lower.begin(), [](unsigned char c) { return std::tolower(c); });
-  return std::ranges::find(kCommonUsers, lower) != std::end(kCommonUsers);
+  return std::ranges::find(kCommonUsers, lower(std::string(user))) != std::end(kCommonUsers);
 }
 
 bool is_public(std::string_view host) {

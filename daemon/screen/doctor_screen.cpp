@@ -4,11 +4,11 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cctype>
 #include <map>
 #include <set>
 
 #include "base/json_members.hpp"
+#include "base/strings.hpp"
 #include "machine/hardware/peer_groups.hpp"
 #include "screen/preview.hpp"
 
@@ -50,12 +50,10 @@ std::pair<Colour, std::string> verdict_of(const PlanPreview& all) {
 }
 
 /// `next` as an instruction below a heading that names the firmware setup.
-std::string below_heading(std::string next) {
+std::string below_heading(const std::string& next) {
   const std::string prefix = fmt::format("In the {}, ", kFirmware);
   if (!next.starts_with(prefix)) return next;
-  next.erase(0, prefix.size());
-  next.front() = static_cast<char>(std::toupper(static_cast<unsigned char>(next.front())));
-  return next;
+  return capitalized(next.substr(prefix.size()));
 }
 
 /// Prints the obstructions of one place, numbered from `number` on.

@@ -213,14 +213,12 @@ void print_screen(const PlanPreview& all) {
   const std::string first =  // what a person must do where the proof fails
       all.outlook == Outlook::provable ? if_the_proof_fails(all, nullptr).obstacle : std::string();
   Rows machine = {{machine_text(all.host)}}, obstacles = all.blocked ? blocked_rows(all) : Rows(),
-       open = open_rows(all), changes = ends_here ? Rows() : change_rows(all, first), driver;
-  std::size_t width = std::string_view("security").size();  // of the topics below it
-  for (const auto& row : changes)
-    if (row.front().find('\x1b') == std::string::npos) width = std::max(width, row.front().size());
-  if (const std::string text = driver_text(all); !ends_here && !text.empty())
-    driver = {{fmt::format("{:<{}}", "driver", width), text}};  // a table of its own is cut last
+       open = open_rows(all), changes = ends_here ? Rows() : change_rows(all, first);
+  const std::string driver = ends_here ? "" : driver_text(all);
+  if (!driver.empty()) changes.push_back({"driver", driver});  // fit() cuts the last row last
   const std::size_t others = 2 + (all.blocked ? 2 : 0) + (ends_here ? 0 : 2) + (all.changes ? 1 : 0);
-  fit({&machine, &obstacles, &open, &changes, &driver}, kLines - others);
+  fit({&machine, &obstacles, &open, &changes}, kLines - others);
+  if (!driver.empty()) std::ranges::rotate(changes, std::prev(changes.end()));
   fmt::print("{}: {}\n", paint(Colour::bold, all.plan.name), all.plan.title);
   print_table(machine);
   if (all.blocked) {
@@ -233,7 +231,6 @@ void print_screen(const PlanPreview& all) {
   print_table(open);
   if (ends_here) return;
   fmt::print("\n{}\n", paint(Colour::bold, heading(all, first)));
-  print_table(driver);
   print_table(changes);
   if (all.changes) fmt::print("Undo: p2pctl revert.  Details: p2pctl plan --diff\n");
 }

@@ -11,7 +11,7 @@
 #include "base/image_runner.hpp"
 #include "base/json_members.hpp"
 #include "machine/driver/driver_install.hpp"
-#include "machine/driver/machine.hpp"
+#include "machine/hardware/nvidia_procfs.hpp"
 #include "machine/hardware/pci.hpp"
 #include "machine/hardware/peer_groups.hpp"
 #include "machine/modules/toolchain.hpp"

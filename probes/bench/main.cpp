@@ -193,7 +193,7 @@ Result<void> print(const Options& options, const Report& report) {
     fmt::print("{}", matrices(report, colour));
     if (options.phases) fmt::print("\n{}", phase_table(report.measurement));
     for (const auto& lines : {gains, side_by_side(report.measurement, report.others)})
-      for (const std::string& line : lines) fmt::print("{}\n", line);
+      for (const std::string& line : lines) fmt::print("{}\n", narrow(line));
     if (terminal) fmt::print("\n{}", verdict);
   }
   return {};

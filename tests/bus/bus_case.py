@@ -19,14 +19,12 @@ LACKING = next((why for why, lacks in (
     ("dbus-daemon", not shutil.which("dbus-daemon")),
     ("setpriv and unshare (util-linux)", not (shutil.which("setpriv") and shutil.which("unshare"))),
     ("grub-editenv (grub-common)", not shutil.which("grub-editenv"))) if lacks), None)
-if not LACKING:
-    try:
-        from bus import Bus, SOURCE
-        from bus_client import BusError, interface_of, MANAGER, MessageFlag, NAME, PATH, PROPERTIES, until, Variant
-        from bus_machine import GUEST, NOBODY
-    except ImportError as error:
-        LACKING = f"python3-dbus-next ({error})"
-if LACKING:  # every case is skipped; their files use these names all the same
+try:
+    from bus import Bus, SOURCE
+    from bus_client import BusError, interface_of, MANAGER, MessageFlag, NAME, PATH, PROPERTIES, until, Variant
+    from bus_machine import GUEST, NOBODY
+except ImportError as error:  # every case is skipped; their files use these names all the same
+    LACKING = LACKING or f"python3-dbus-next ({error})"
     Bus = BusError = GUEST = interface_of = MANAGER = MessageFlag = NAME = NOBODY = PATH = PROPERTIES = SOURCE = until = Variant = None
 
 ACCESS_DENIED, INVALID_ARGS = "org.freedesktop.DBus.Error.AccessDenied", "org.freedesktop.DBus.Error.InvalidArgs"

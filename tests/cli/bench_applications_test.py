@@ -41,22 +41,22 @@ class Nccl(Case):
 
     def test_faults_of_p2p(self):
         """Includes an NCCL that says that it uses P2P, and moves wrong bytes."""
-        for fault, text in (("hang-p2p", r"^NCCL 2\.28\.3: hangs with P2P: no answer within 20 s$"),
+        for seeded, text in (("hang-p2p", r"^NCCL 2\.28\.3: hangs with P2P: no answer within 20 s$"),
                             ("die-p2p", r"^NCCL 2\.28\.3: fails with P2P: the worker ended by signal 6 \(Aborted\)$"),
                             ("refuse-p2p", r"^NCCL 2\.28\.3: fails with P2P: .*ncclCommInitAll: unhandled system error: simulated \[31mrefusal$"),
                             ("wrong-p2p", r"^NCCL all_reduce of 64 KiB, P2P on: 2 wrong elements$")):
-            with self.subTest(fault):
-                bound = ("--deadline", "20") if fault == "hang-p2p" else ()
-                report = self.nccl("--quick", "--collectives", *bound, fault=fault, code=LIMITED)
+            with self.subTest(seeded):
+                bound = ("--deadline", "20") if seeded == "hang-p2p" else ()
+                report = self.nccl("--quick", "--collectives", *bound, fault=seeded, code=LIMITED)
                 self.assertRegex(self.fails(report)[0], text)
                 self.assertEqual({use: fit for use, (fit, _) in self.fit_and_why(report).items()},
                                  {"copies": "fit", "nccl": "unfit", "custom-all-reduce": "fit"} | LAST)
 
     def test_faults_without_p2p_too(self):
         """They prove nothing about P2P."""
-        for fault in ("die", "refuse"):
-            with self.subTest(fault):
-                report = self.nccl("--quick", "--collectives", fault=fault)
+        for seeded in ("die", "refuse"):
+            with self.subTest(seeded):
+                report = self.nccl("--quick", "--collectives", fault=seeded)
                 self.assertRegex(report["collectives"]["summary"], r"^NCCL: not tested \(fails with P2P: .*; fails without P2P: .*\)$")
                 self.assertRegex(" ".join(self.fit_and_why(report)["nccl"]), "^fit NCCL itself was not tested: fails with P2P: ")
                 self.assertTrue(report["judgement"]["summary"].endswith("; NCCL: not tested"), report["judgement"]["summary"])

@@ -120,9 +120,9 @@ class Screen(Case):
 
     def test_tables_of_eight(self):
         done = self.bench(machine(8, gpu_addresses(EIGHT)), root=BUILD / "machines" / EIGHT, code=PROVEN, timeout=300)
-        rows = [line for line in done.stdout.splitlines() if line.startswith(("D\\D", "  ", "GPU "))]
-        self.assertGreater(len(rows), 9 * 9)
-        self.assertEqual([row for row in rows if len(row) > 80], [])
+        lines = done.stdout.splitlines()
+        self.assertGreater(len(lines), 9 * 9)
+        self.assertEqual([line for line in lines if len(line) > 80], [])
 
     def test_the_verdict_comes_last(self):
         code, text = on_terminal([BENCH, "--quick"], env=self.variables(machine(2)), stderr=subprocess.DEVNULL)

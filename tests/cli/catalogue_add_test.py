@@ -68,7 +68,7 @@ class Add(Forks):
     def test_for_people(self):
         done = self.add("--id", f"other.name/{BRANCH}")
         self.assertEqual((done.returncode, done.stderr), (0, ""))
-        self.assertRegex(done.stdout, rf"\Aother\.name/{BRANCH} is pinned: {self.tree}/{DROP_INS}/")
+        self.assertRegex(done.stdout, rf"(?s)\Aother\.name/{BRANCH}\n.*\nother\.name/{BRANCH} is pinned: {self.tree}/{DROP_INS}/")
         for words in (f"source +NVIDIA's {VERSION}: {self.base}", f"patch .*{self.head}", "2 files changed", f"next +read it: p2pctl catalogue diff other.name/{BRANCH}",
                       f"p2pctl catalogue allow other.name/{BRANCH}"):
             self.assertRegex(done.stdout, words)

@@ -39,6 +39,12 @@ class Works(Case):
         self.assertRegex(done.stdout, r"(?m)^ seen +\S")
         self.assertFalse(self.state.exists())
 
+    def test_the_driver_is_asked_only_for_a_plan_that_needs_it(self):
+        self.use("rtx4090-x2-healthy")
+        for check, asks in ((STEP, False), ("{gate: a, title: A, check: driver-peers}", True)):
+            write(self.plan, plan_text(check))
+            self.assertEqual(json.loads(self.ctl("doctor", self.plan, "--json").stdout)["commands_run"] > 0, asks, check)
+
     def with_desktop(self):
         """Logs a user in at the screen, with a display manager that draws on a GPU."""
         write(self.tree / "run/systemd/sessions/2", "UID=1000\nUSER=ada\nSTATE=active\nTYPE=wayland\nCLASS=user\nSEAT=seat0\n")

@@ -129,6 +129,22 @@ TEST_CASE("golden: every probe on every machine record") {
   }
 }
 
+TEST_CASE("golden: a probe that asks the loaded driver on a healthy machine says so") {
+  const Root root = Root::open(test::machine_path("rtx4090-x2-healthy")).value();
+  RecordedRunner runner(root);
+  for (const Probe& probe : probes()) {
+    Host host(root, runner);
+    bool asked = false;
+    host.set_driver([&] {
+      asked = true;
+      return runner.run({{"p2p-bench", "--driver-peers"}});
+    });
+    (void)probe.check(host, parameters_of(probe.id));
+    INFO(probe.id);
+    CHECK(asked == probe.asks_driver);
+  }
+}
+
 TEST_CASE("golden: no file without its probe") {
   for (const fs::directory_entry& file : fs::directory_iterator(kGolden)) {
     INFO(file.path().string());

@@ -282,7 +282,7 @@ TEST_CASE("bench report: the bug report keeps to forty lines of ASCII, the worst
   CHECK(holds(text, "kernel: NVRM: Xid 0\n"));
   const std::string healthy = bug_report(example(16));
   CHECK(holds(healthy, "\n240 pairs: 0->1 0->2 "));
-  CHECK(holds(healthy, " ... and 229 more writer ok owner ok 25.0..26.5 GB/s 1.2 us\n"));
+  CHECK(holds(healthy, " ... and 229 more writer ok owner ok 25.0 to 26.5 GB/s 1.2 us\n"));
 }
 
 TEST_CASE("bench report: of a forged list the first items count", "[attack]") {

@@ -145,7 +145,8 @@ namespace {
 std::string entry_by_hook(const Updated& machine, const std::string& booted, const std::string& chosen = "") {
   const std::string place = machine.directory.path().string();
   std::string hook = default_kernel_files().at(2).content;
-  for (const std::string path : {"/boot/vmlinuz-", "/lib/modules/", "/var/lib/", "/sys/firmware/"})
+  for (const std::string path :
+       {"/boot/vmlinuz-", "/lib/modules/", "/var/lib/", "/sys/firmware/", "/efi/loader", "/etc/kernel"})
     for (std::size_t at = 0; (at = hook.find(path, at)) != std::string::npos; at += place.size() + path.size())
       hook.insert(at, place);
   machine.put("hook", hook);
@@ -179,6 +180,15 @@ TEST_CASE("default-kernel: systemd-boot's default is the newest kernel with modu
   CHECK(entry_by_hook(machine, "0123-6.1.0-49-amd64.efi") == "set-default 0123-6.1.0-49-amd64.efi.\n");
   machine.put("var/lib/p2pd/boot-trial", "proxmox-6.1.0-49-amd64.conf\n# arguments: iommu=pt\n");
   CHECK(entry_by_hook(machine, "a-p2pd-trial.conf") == "set-default proxmox-6.1.0-49-amd64.conf.\n");
+  fs::rename(machine.directory / "var/lib/p2pd/boot-trial", machine.directory / "var/lib/p2pd/boot-arguments");
+  CHECK(entry_by_hook(machine, "a-p2pd-trial.conf") == "set-default proxmox-6.1.0-49-amd64.conf.\n");  // committed
+  machine.put("etc/kernel/proxmox-boot-pin", "6.1.0-50-amd64\n");
+  CHECK(entry_by_hook(machine, id) == "absent");
+  fs::remove(machine.directory / "etc/kernel/proxmox-boot-pin");
+  machine.put("efi/loader/loader.conf", "timeout 3\ndefault mine.conf\n");
+  CHECK(entry_by_hook(machine, id) == "absent");
+  machine.put("efi/loader/loader.conf", "timeout 3\ndefault proxmox-*\n");
+  CHECK(entry_by_hook(machine, id) == "set-default " + id + ".\n");
   machine.put(kept, id + "\n");
   machine.modules(kUpdate);
   CHECK(entry_by_hook(machine, id, id) == "set-default .\n");

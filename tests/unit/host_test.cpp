@@ -236,3 +236,24 @@ TEST_CASE("what is about one file is asked again for another file, and after an 
   machine.spill("boot/image", "new");
   CHECK(machine.host.cached_output_of("/boot/image", list).value() == "b\n");
 }
+
+TEST_CASE("a host after files are written tells of them in place of today's") {
+  Machine machine;
+  machine.spill("etc/modprobe.d/old.conf", "a\n");
+  machine.spill("etc/modprobe.d/gone.conf", "b\n");
+  const auto after = machine.host.snapshot_after({{"/etc/modprobe.d/old.conf", "a, and c\n"},
+                                                  {"/etc/modprobe.d/gone.conf", std::nullopt},
+                                                  {"/etc/default/grub.d/new.cfg", "d\n"}});
+  const RootReader& files = after->files();
+  CHECK(files.read("/etc/modprobe.d/old.conf").value() == "a, and c\n");
+  CHECK(files.read("/etc/modprobe.d//old.conf").value() == "a, and c\n");
+  CHECK(files.capture("/etc/modprobe.d/old.conf").value().content == "a, and c\n");
+  CHECK(files.read("/etc/modprobe.d/gone.conf").error().code == ErrorCode::not_found);
+  CHECK_FALSE(files.exists("/etc/modprobe.d/gone.conf"));
+  CHECK(after->line("/etc/default/grub.d/new.cfg").value() == "d");
+  CHECK(S_ISREG(files.stat("/etc/default/grub.d/new.cfg").value().st_mode));
+  CHECK(files.stat("/etc/default/grub.d/new.cfg").value().st_size == 2);
+  CHECK(files.list("/etc/modprobe.d").value() == std::vector<std::string>{"old.conf"});
+  CHECK(files.list("/etc/default/grub.d").value() == std::vector<std::string>{"new.cfg"});
+  CHECK(machine.host.files().read("/etc/modprobe.d/old.conf").value() == "a\n");
+}

@@ -33,16 +33,16 @@ TEST_CASE("a value fits the type of its parameter") {
 
 TEST_CASE("the nearest known name, or none") {
   constexpr std::array<std::string_view, 4> known = {"parameters", "requires", "after", "check"};
-  CHECK(nearest("paramters", known) == "parameters");
-  CHECK(nearest("parameter", known) == "parameters");
-  CHECK(nearest("require", known) == "requires");
-  CHECK(nearest("chekc", known) == "check");
-  CHECK(nearest("check", known) == "check");
-  CHECK(nearest("banana", known).empty());
-  CHECK(nearest("", known).empty());
-  CHECK(nearest("x", known).empty());
-  CHECK(nearest("after", {}).empty());
-  CHECK(nearest(std::string(1'000'000, 'a'), known).empty());
+  CHECK(did_you_mean("paramters", known) == "; did you mean \"parameters\"?");
+  CHECK(did_you_mean("parameter", known) == "; did you mean \"parameters\"?");
+  CHECK(did_you_mean("require", known) == "; did you mean \"requires\"?");
+  CHECK(did_you_mean("chekc", known) == "; did you mean \"check\"?");
+  CHECK(did_you_mean("check", known) == "; did you mean \"check\"?");
+  CHECK(did_you_mean("banana", known).empty());
+  CHECK(did_you_mean("", known).empty());
+  CHECK(did_you_mean("x", known).empty());
+  CHECK(did_you_mean("after", {}).empty());
+  CHECK(did_you_mean(std::string(1'000'000, 'a'), known).empty());
 }
 
 TEST_CASE("a finding as JSON") {

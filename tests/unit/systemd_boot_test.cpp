@@ -42,10 +42,12 @@ struct Machine : test::GrubMachine {
     program("kernel-install");
     program("bootctl");
     variable("LoaderInfo", "systemd-boot 257.9-1~deb13u1");
-    put(efi_variable_path("LoaderFeatures", kEfiLoader), "\6\0\0\0\xff\0\0\0\0\0\0\0"s);
+    put(efi_variable_path("LoaderFeatures", kEfiLoader), "\6\0\0\0\xff\1\0\0\0\0\0\0"s);
     runner.on("bootctl set-oneshot a-p2pd-trial.conf", [this](const Command&) { return choose("a-p2pd-trial.conf"); });
     runner.on("bootctl set-oneshot a-p2pd-trial.efi", [this](const Command&) { return choose("a-p2pd-trial.efi"); });
     runner.on("bootctl set-oneshot ''", [this](const Command&) { return choose(""); });
+    put("proc/sys/kernel/osrelease", "6.12.57-amd64\n");
+    put("var/lib/p2pd/state.db", "");
     boot();
   }
   void program(const std::string& name) const {
@@ -111,7 +113,8 @@ TEST_CASE("systemd-boot: a trial boot becomes the default once proven, and goes 
   REQUIRE(fix.apply(host, kPt));
   CHECK(plan.files.at(0).path == "/" + kTrial);
   CHECK(machine.get(kTrial) == plan.files[0].content);
-  CHECK(machine.get(kTrial).find("\nversion    0\n") != std::string::npos);
+  CHECK(machine.get(kTrial).starts_with("version ~\n"));
+  CHECK(machine.get(kTrial).find("\nversion ") == std::string::npos);
   CHECK(machine.get(kTrial).ends_with("options iommu=pt p2pd.trial=1 panic=30\n"));
   CHECK(machine.get(kCommandLine) == "root=UUID=1 ro quiet\n");
   CHECK(machine.get(kNew) == entry("6.12.57-amd64"));
@@ -163,6 +166,46 @@ TEST_CASE("systemd-boot: a trial boot becomes the default once proven, and goes 
   CHECK_FALSE(session.passes(kPt));
 }
 
+TEST_CASE("systemd-boot: arguments of the user's own stay", "[kernel_cmdline]") {
+  Machine machine;
+  const std::string own = entry("6.12.48-amd64", "root=UUID=1 ro iommu=pt vfio-pci.ids=10de:2684");
+  machine.put(kOld, own);
+  Session session(machine);
+  NEEDS_ROOT(session);
+  Host& host = *session.host;
+  REQUIRE(fix.apply(host, kPt));
+  SECTION("of a trial that was never proven") {}
+  SECTION("of one that was, cut by power in the commit") {
+    REQUIRE(fix.before_reboot(host, kPt));
+    machine.boot();
+    REQUIRE(fix.commit(host, kPt));
+    fs::remove(machine.directory / "var/lib/p2pd/boot-arguments");  // as if it had not come so far
+    machine.put("var/lib/p2pd/boot-trial", kId + "-6.12.57-amd64.conf\n# arguments: iommu=pt\n");
+    REQUIRE(fix.commit(host, kPt));
+  }
+  machine.recorder.put_back();
+  REQUIRE(fix.undo(host, kPt));
+  CHECK(machine.get(kOld) == own);
+  CHECK(machine.get(kNew) == entry("6.12.57-amd64"));
+}
+
+TEST_CASE("systemd-boot: after an undo in the trial boot, a kernel gets no arguments of the trial",
+          "[kernel_cmdline]") {
+  Machine machine;
+  Session session(machine);
+  NEEDS_ROOT(session);
+  Host& host = *session.host;
+  REQUIRE(fix.apply(host, kPt));
+  REQUIRE(fix.before_reboot(host, kPt));
+  machine.boot();
+  machine.recorder.put_back();
+  REQUIRE(fix.undo(host, kPt));
+  CHECK(machine.get(kCommandLine) == "root=UUID=1 ro quiet\n");
+  CHECK(machine.get("etc/tmpfiles.d/p2pd-boot.conf") ==
+        "# Written by p2pd.\nr! /etc/kernel/cmdline\nr! /etc/tmpfiles.d/p2pd-boot.conf\n");
+  CHECK(says(fix.apply(host, kPt), "this boot is a trial that was undone"));
+}
+
 TEST_CASE("systemd-boot: what an earlier run made permanent stays", "[kernel_cmdline]") {
   Machine machine;
   Session session(machine);
@@ -206,7 +249,7 @@ TEST_CASE("systemd-boot: without a safe trial nothing is written", "[kernel_cmdl
   }
   SECTION("an old loader") {
     machine.put(efi_variable_path("LoaderFeatures", kEfiLoader), "\6\0\0\0\x17\0\0\0\0\0\0\0"s);
-    why = "this boot loader cannot boot an entry once";
+    why = "this boot loader is too old to boot an entry once";
   }
   SECTION("the entry is gone") {
     fs::remove(machine.directory / kNew);
@@ -216,6 +259,14 @@ TEST_CASE("systemd-boot: without a safe trial nothing is written", "[kernel_cmdl
     fs::remove_all(machine.directory / "efi");
     fs::create_directory(machine.directory / "efi");
     why = "no partition with boot entries is mounted";
+  }
+  SECTION("a default of loader.conf as Windows writes it") {
+    machine.put("boot/loader/loader.conf", "default \"*.conf\"\r\n");
+    why = "\"*.conf\", would also choose the trial entry";
+  }
+  SECTION("an entry without tries") {
+    fs::rename(machine.directory / kNew, machine.directory / (kNew.substr(0, kNew.size() - 5) + "+0-3.conf"));
+    why = "the trial would be sorted before";
   }
   SECTION("an entry that starts a program") {
     machine.put(kNew, "title UKI\nefi /EFI/Linux/debian.efi\n");
@@ -249,6 +300,7 @@ namespace {
 struct ImageMachine : Machine {
   ImageMachine() {
     put("efi/EFI/Linux/debian-6.12.57.efi", "an image");
+    put("proc/sys/kernel/osrelease", "6.12.57\n");
     put("proc/cmdline", "root=UUID=1 ro quiet\n");
     variable("LoaderEntrySelected", "debian-6.12.57.efi");
     program("ukify");

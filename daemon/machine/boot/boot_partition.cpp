@@ -2,6 +2,7 @@
 #include "machine/boot/boot_partition.hpp"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <regex>
@@ -12,10 +13,10 @@ namespace {
 
 /// $0 is the device, $1 the file. The mount ends with the namespace, however the command ends.
 constexpr std::string_view kMount =
-    "set -e; mkdir -p /run/p2pd/boot; mount -t vfat \"$0\" /run/p2pd/boot; cd /run/p2pd/boot; ";
+    "set -e; mkdir -p /run/p2pd/boot; mount -t vfat -o {} \"$0\" /run/p2pd/boot; cd /run/p2pd/boot; {}";
 
 bool has_entries(const Host& host, const std::string& place) {
-  return host.files().exists(place + "/loader/entries") || host.files().exists(place + "/EFI/Linux");
+  return host.files().exists(place + "/loader") || host.files().exists(place + "/EFI/Linux");
 }
 
 }  // namespace
@@ -24,11 +25,12 @@ std::string BootPartition::path(std::string_view file) const {
   return fmt::format("{}{}/{}", place_, unmounted_ ? ":" : "", file);
 }
 
-Result<std::string> BootPartition::run(const Host& host, std::string_view script, std::string_view file,
-                                       std::string input) const {
+Result<std::string> BootPartition::run(const Host& host, std::string_view options, std::string_view script,
+                                       std::string_view file, std::string input) const {
+  if (::geteuid() != 0) return fail(ErrorCode::denied, path(file) + " is mounted by root alone");
   Command command;
   command.argv = {
-      "unshare", "--mount",        "--propagation", "private", "sh", "-c", fmt::format("{}{}", kMount, script),
+      "unshare", "--mount",        "--propagation", "private", "sh", "-c", fmt::format(kMount, options, script),
       place_,    std::string(file)};
   command.input = std::move(input);
   const CommandResult result = TRY(host.run_readonly(command));
@@ -44,7 +46,7 @@ Result<std::vector<std::string>> BootPartition::list(const Host& host, std::stri
     if (!names && names.error().code == ErrorCode::not_found) return std::vector<std::string>();
     return names;
   }
-  std::istringstream lines(TRY(run(host, "[ ! -d \"$1\" ] || ls -1A \"$1\"", directory)));
+  std::istringstream lines(TRY(run(host, "ro", "[ ! -d \"$1\" ] || ls -1A \"$1\"", directory)));
   std::vector<std::string> names;
   for (std::string name; std::getline(lines, name);) names.push_back(std::move(name));
   std::ranges::sort(names);
@@ -52,11 +54,12 @@ Result<std::vector<std::string>> BootPartition::list(const Host& host, std::stri
 }
 
 Result<std::string> BootPartition::read(const Host& host, std::string_view file) const {
-  return unmounted_ ? run(host, "cat \"$1\"", file) : host.files().read(path(file));
+  return unmounted_ ? run(host, "ro", "cat \"$1\"", file) : host.files().read(path(file));
 }
 
-bool BootPartition::has(const Host& host, std::string_view file) const {
-  return unmounted_ ? run(host, "[ -e \"$1\" ]", file).has_value() : host.files().exists(path(file));
+Result<bool> BootPartition::has(const Host& host, std::string_view file) const {
+  if (!unmounted_) return host.files().exists(path(file));
+  return !TRY(run(host, "ro", "[ ! -e \"$1\" ] || echo it", file)).empty();
 }
 
 Result<void> BootPartition::write(Host& host, std::string_view file, std::string content) const {
@@ -65,13 +68,13 @@ Result<void> BootPartition::write(Host& host, std::string_view file, std::string
       "mkdir -p \"${1%/*}\"; cat > \"$1.new\" || { rm \"$1.new\"; exit 1; }; sync \"$1.new\"; mv \"$1.new\" \"$1\"; "
       "sync -f .";
   TRY(host.will_change(kProxmoxPartitions, Restore::by_action));
-  TRY(run(host, kReplace, file, std::move(content)));
+  TRY(run(host, "rw", kReplace, file, std::move(content)));
   return {};
 }
 
 Result<void> BootPartition::copy(Host& host, std::string_view from, std::string_view to) const {
   const Command compares{{"cmp", "--silent", path(from), path(to)}, {}, {}, std::chrono::minutes(5)};
-  if (has(host, to) && TRY(host.run_readonly(compares)).status == 0) return {};
+  if (TRY(has(host, to)) && TRY(host.run_readonly(compares)).status == 0) return {};
   TRY(host.will_change(path(to), Restore::by_action));
   const std::string beside = path(to) + ".new";
   const auto done = host.run({{"cp", path(from), beside}, {}, {}, std::chrono::minutes(5)});
@@ -84,8 +87,11 @@ Result<void> BootPartition::copy(Host& host, std::string_view from, std::string_
 }
 
 Result<void> BootPartition::remove(Host& host, std::string_view file) const {
-  if (!unmounted_) return host.remove_tree(path(file));
-  TRY(run(host, "rm -rf \"$1\"; sync -f .", file));
+  if (!unmounted_) {
+    TRY(host.remove_tree(path(file) + ".new"));
+    return host.remove_tree(path(file));
+  }
+  TRY(run(host, "rw", "rm -rf \"$1\" \"$1.new\"; sync -f .", file));
   return {};
 }
 
@@ -99,8 +105,12 @@ Result<std::vector<BootPartition>> boot_partitions(const Host& host) {
     static const std::regex kUuid("[0-9a-fA-F]{4}-[0-9a-fA-F]{4}");  // the tool skips other lines, too
     std::istringstream lines(TRY(host.files().read(kProxmoxPartitions)));
     for (std::string uuid; lines >> uuid;)
-      if (std::regex_match(uuid, kUuid)) found.emplace_back("/dev/disk/by-uuid/" + uuid, true);
-    return found;
+      if (const std::string device = "/dev/disk/by-uuid/" + uuid;
+          std::regex_match(uuid, kUuid) && host.files().exists(device))
+        found.emplace_back(device, true);
+    if (!found.empty()) return found;
+    return fail(ErrorCode::not_found, fmt::format("no partition that {} lists is there", kProxmoxPartitions),
+                "Run \"proxmox-boot-tool status\" and correct what it complains of.");
   }
   for (const std::string place : {"/efi", "/boot", "/boot/efi"}) {
     const auto names = host.files().list(place);

@@ -26,7 +26,7 @@ class BootPartition {
   /// Names in a directory, sorted; none if there is no such directory.
   Result<std::vector<std::string>> list(const Host& host, std::string_view directory) const;
   Result<std::string> read(const Host& host, std::string_view file) const;
-  bool has(const Host& host, std::string_view file) const;
+  Result<bool> has(const Host& host, std::string_view file) const;
   /// Replaces a file in one step.
   Result<void> write(Host& host, std::string_view file, std::string content) const;
   /// Copies a file of the partition, if the copy is not equal already; ErrorCode::io if there is no room.
@@ -35,7 +35,7 @@ class BootPartition {
   Result<void> remove(Host& host, std::string_view file) const;
 
  private:
-  Result<std::string> run(const Host& host, std::string_view script, std::string_view file,
+  Result<std::string> run(const Host& host, std::string_view options, std::string_view script, std::string_view file,
                           std::string input = {}) const;
 
   std::string place_;
@@ -47,7 +47,8 @@ inline constexpr std::string_view kProxmoxPartitions = "/etc/kernel/proxmox-boot
 /// Checks that proxmox-boot-tool copies kernels to partitions of this host.
 bool uses_proxmox_boot_tool(const Host& host);
 
-/// Those that have boot entries: all that proxmox-boot-tool lists, else what is mounted at /efi, /boot and /boot/efi.
+/// Those that have boot entries: of those that proxmox-boot-tool lists, the ones that are there, as for the tool itself;
+/// else what is mounted at /efi, /boot and /boot/efi.
 /// ErrorCode::not_found: none; ErrorCode::denied: only root can read them.
 Result<std::vector<BootPartition>> boot_partitions(const Host& host);
 

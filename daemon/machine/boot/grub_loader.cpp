@@ -91,16 +91,19 @@ Result<void> describe(const Host& host, const Arguments& wanted, Description& de
 }
 
 /// Makes the trial from the default entry as it is now, once GRUB can read it.
-Result<void> write_trial(Host& host, const Arguments& arguments) {
-  const Arguments lasting = TRY(with_drop_in(host, arguments));
-  TRY(require_grub_defaults(host, lasting));
-  if (!host.live())
-    return generates(host) ? append_to_defaults(host, lasting) : host.write(kGrubDropIn, grub_drop_in(lasting));
+Result<void> renew_trial(Host& host, const Arguments& arguments) {
   std::string content = TRY(with_trial(host, arguments));
   if (content == TRY(read_if_any(host, kGrubCustom))) return {};
   TRY(require_one_time(host));
   TRY(check_grub_script(host, "/boot/grub/custom.cfg with the trial entry", content));
   return host.write(kGrubCustom, std::move(content));
+}
+
+Result<void> write_trial(Host& host, const Arguments& arguments) {
+  const Arguments lasting = TRY(with_drop_in(host, arguments));
+  TRY(require_grub_defaults(host, lasting));
+  if (host.live()) return renew_trial(host, arguments);
+  return generates(host) ? append_to_defaults(host, lasting) : host.write(kGrubDropIn, grub_drop_in(lasting));
 }
 
 /// Entry that grub-reboot has chosen for the next boot; empty: none.
@@ -112,7 +115,7 @@ Result<std::string> next_entry(const Host& host) {
 /// Selects the trial entry for the next boot. It is written again if the default entry has changed since.
 Result<void> arm(Host& host, const Arguments& arguments) {
   TRY(require_one_time(host));
-  TRY(write_trial(host, arguments));
+  TRY(renew_trial(host, arguments));
   if (TRY(next_entry(host)) != kTrialId) {
     TRY(host.will_change(kGrubEnvironment, Restore::generated));
     TRY(host.run({{"grub-reboot", std::string(kTrialId)}, {}, {}}));

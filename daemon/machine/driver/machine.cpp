@@ -10,6 +10,7 @@
 #include "machine/catalogue/staging.hpp"
 #include "machine/hardware/bar1.hpp"
 #include "machine/hardware/driver_answer.hpp"
+#include "machine/hardware/nvidia_procfs.hpp"
 #include "machine/hardware/pci.hpp"
 #include "machine/hardware/peer_groups.hpp"
 #include "machine/modules/build_log.hpp"

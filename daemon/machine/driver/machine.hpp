@@ -17,8 +17,6 @@
 
 namespace p2pd {
 
-inline constexpr std::string_view kLoadedDriver = "/sys/module/nvidia/version";
-
 /// Facts that decide which driver build a machine can use.
 struct Machine {
   struct Gpu : GpuAt {

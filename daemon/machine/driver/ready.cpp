@@ -10,6 +10,7 @@
 #include "base/directories.hpp"
 #include "base/json_members.hpp"
 #include "base/log.hpp"
+#include "base/strings.hpp"
 #include "machine/driver/cdi.hpp"
 #include "machine/hardware/nvidia_procfs.hpp"
 #include "machine/hardware/peer_groups.hpp"
@@ -127,7 +128,9 @@ Result<void> withdraw_device(Host& host) {
 }  // namespace
 
 std::string group_label(std::string group) {
-  for (char& c : group) c = std::isalnum(static_cast<unsigned char>(c)) != 0 ? static_cast<char>(std::tolower(c)) : '-';
+  group = lower(std::move(group));
+  std::ranges::replace_if(
+      group, [](unsigned char c) { return std::isalnum(c) == 0; }, '-');
   return group;
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <algorithm>
 #include <map>
 #include <string>
 #include <vector>
@@ -28,6 +29,8 @@ struct Proof {
   std::string summary = {};              ///< one line with what was measured; empty: not known
   std::vector<std::string> alone = {};   ///< of a proof that was announced: addresses of GPUs without a peer
   std::vector<ProvenGroup> groups = {};  ///< of a proof that was announced, the largest first
+
+  bool is_fit_for(std::string_view use) const { return std::ranges::count(fit_for, use) > 0; }
 };
 
 /// True if not every GPU can be the peer of every other, so that programs must be told which to use.

@@ -181,11 +181,6 @@ std::optional<Gate> model_gate(const Machine& machine) {
   return std::nullopt;
 }
 
-std::optional<std::uint64_t> vram(const Machine::Gpu& gpu) {
-  if (gpu.vram_bytes || !gpu.model || !gpu.model->vram_mib) return gpu.vram_bytes;
-  return *gpu.model->vram_mib * kMiB;
-}
-
 /// Gate for a converted card: only a build with dynamic BAR1 helps; nullopt if one may be used.
 std::optional<Gate> converted_gate(const Catalogue& catalogue, const Machine& machine, const std::string& summary) {
   const CatalogueEntry* build = dynamic_bar1_build(catalogue, generations(machine));
@@ -203,7 +198,7 @@ std::optional<Gate> converted_gate(const Catalogue& catalogue, const Machine& ma
 /// Checks that BAR1 can cover the VRAM; an unknown size becomes a question, a BAR1 that can still grow a note.
 std::optional<Gate> bar1_gate(const Catalogue& catalogue, const Machine& machine, Choice& choice) {
   for (const Machine::Gpu& gpu : machine.gpus) {
-    const auto known = vram(gpu);
+    const auto known = vram_bytes(gpu.model, gpu.vram_bytes.value_or(0));
     const auto need = known ? known : gpu.bar1_most_bytes;  // the largest size covers what a card is sold with
     if (!need) {
       choice.questions.push_back(name_of(gpu) + ": gpus.yaml has no VRAM size for it, and no driver told one");

@@ -66,10 +66,7 @@ std::string platform_framebuffer(const Host& host) {
 
 }  // namespace
 
-std::optional<std::uint64_t> Bar1::vram_bytes() const {
-  const std::uint64_t bytes = std::max((model ? model->vram_mib.value_or(0) : 0) * kMiB, told_bytes);
-  return bytes == 0 ? std::nullopt : std::optional(bytes);
-}
+std::optional<std::uint64_t> Bar1::vram_bytes() const { return p2pd::vram_bytes(model, told_bytes); }
 
 bool Bar1::covers_vram() const { return range && vram_bytes() && range->length >= *vram_bytes(); }
 

@@ -5,9 +5,11 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <future>
 #include <initializer_list>
 
 #include "base/json_members.hpp"
+#include "machine/hardware/nvidia_procfs.hpp"
 #include "machine/hardware/pci.hpp"
 
 namespace p2pd {
@@ -34,13 +36,19 @@ void without(const std::vector<std::string>& addresses, nlohmann::json& answer, 
   answer[list] = std::move(kept);
 }
 
-}  // namespace
-
-Command driver_question() {
+Command question() {
   Command command;
   command.argv = {"p2p-bench", "--driver-peers"};
   command.deadline = std::chrono::seconds(20);
   return command;
+}
+
+}  // namespace
+
+void ask_driver(Host& host, CommandRunner& runner) {
+  if (!host.files().exists(kLoadedDriver)) return;
+  const auto ask = [&runner] { return runner.run(question()); };
+  host.set_driver([answer = std::async(std::launch::async, ask).share()] { return answer.get(); });
 }
 
 Command bench_command(const Host& host, std::vector<std::string> options) {
@@ -54,9 +62,9 @@ Command bench_command(const Host& host, std::vector<std::string> options) {
 }
 
 Result<nlohmann::json> driver_answer(const Host& host) {
-  const Command command = driver_question();
+  const Command command = question();
   return host.once<nlohmann::json>(command.text(), [&]() -> Result<nlohmann::json> {
-    const CommandResult result = TRY(host.run_readonly(command));
+    const CommandResult result = TRY(host.driver() ? host.driver()() : host.run_readonly(command));
     nlohmann::json answer = parse_json(result.output);
     if (!answer.is_object()) TRY(require_success(command, result));  // p2p-bench did not start
     const std::vector<std::string> addresses = left_out(host);

@@ -6,8 +6,9 @@
 
 namespace p2pd {
 
-/// Command that asks the loaded driver.
-Command driver_question();
+/// Asks the loaded driver, if there is one, in a thread from now on, for driver_answer() of the host and its snapshots:
+/// NVML takes as long as all checks. `runner` must outlive them.
+void ask_driver(Host& host, CommandRunner& runner);
 
 /// Command of p2p-bench with `options`, for the GPUs that take part.
 Command bench_command(const Host& host, std::vector<std::string> options);

@@ -10,8 +10,10 @@
 
 #include "base/json.hpp"
 #include "base/json_members.hpp"
+#include "base/strings.hpp"
 #include "base/units.hpp"
 #include "machine/hardware/driver_answer.hpp"
+#include "machine/hardware/nvidia_procfs.hpp"
 #include "machine/hardware/pci.hpp"
 
 namespace p2pd {
@@ -58,6 +60,11 @@ std::string short_name(std::string_view name) {
   for (const std::string_view maker : {"NVIDIA ", "GeForce "})
     if (name.starts_with(maker)) name.remove_prefix(maker.size());
   return std::string(name);
+}
+
+std::optional<std::uint64_t> vram_bytes(const std::optional<GpuModel>& model, std::uint64_t told_bytes) {
+  const std::uint64_t bytes = std::max((model ? model->vram_mib.value_or(0) : 0) * kMiB, told_bytes);
+  return bytes == 0 ? std::nullopt : std::optional(bytes);
 }
 
 bool is_converted(const std::optional<GpuModel>& model, std::uint64_t vram_bytes) {
@@ -116,10 +123,8 @@ std::map<std::string, std::uint64_t> parse_vram(const std::string& text) {
   std::string address, section;
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) {
-    if (line.starts_with("GPU ")) {  // "GPU 00000000:01:00.0": four digits of domain more than sysfs has
-      address = line.substr(std::min<std::size_t>(8, line.size()));
-      std::ranges::transform(address, address.begin(), [](unsigned char c) { return std::tolower(c); });
-    }
+    if (line.starts_with("GPU "))  // "GPU 00000000:01:00.0": four digits of domain more than sysfs has
+      address = lower(line.substr(std::min<std::size_t>(8, line.size())));
     if (line.find(':') == std::string::npos) section = line.substr(std::min(line.find_first_not_of(' '), line.size()));
     unsigned long mib = 0;
     int end = 0;  // 0 unless the whole of it was there
@@ -132,7 +137,7 @@ std::map<std::string, std::uint64_t> parse_vram(const std::string& text) {
 }  // namespace
 
 std::map<std::string, std::uint64_t> told_vram_bytes(const Host& host) {
-  if (!host.files().exists("/sys/module/nvidia/version")) return {};
+  if (!host.files().exists(kLoadedDriver)) return {};
   std::map<std::string, std::uint64_t> told;
   const nlohmann::json driver = driver_answer(host).value_or(nlohmann::json());
   for (const nlohmann::json& gpu : field_of(driver, "gpus")) {

@@ -42,6 +42,8 @@ inline bool may_be_geforce(const std::optional<GpuModel>& model) {
 /// cards.
 bool is_old_geforce(const GpuModel& model);
 
+/// VRAM of a card: its model's, or the driver's report `told_bytes` (0: none) if that is more; nullopt: not known.
+std::optional<std::uint64_t> vram_bytes(const std::optional<GpuModel>& model, std::uint64_t told_bytes);
 /// Checks for a card that was converted to more VRAM than its model has, by the driver's report `vram_bytes` (0: none).
 bool is_converted(const std::optional<GpuModel>& model, std::uint64_t vram_bytes);
 

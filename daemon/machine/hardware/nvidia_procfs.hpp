@@ -11,6 +11,9 @@
 
 namespace p2pd {
 
+/// File with the version of the loaded module.
+inline constexpr std::string_view kLoadedDriver = "/sys/module/nvidia/version";
+
 /// The loaded NVIDIA module, by its own text.
 struct NvidiaVersion {
   std::string version;  ///< "570.86.16", "510.54"

@@ -57,9 +57,15 @@ constexpr std::string_view kLoaderHook = R"sh(#!/bin/sh
 chosen=/var/lib/p2pd/boot-default
 variable() { tail -c +5 "/sys/firmware/efi/efivars/$1-4a67b082-0a4c-41cf-b6c7-440b29bb8c4f" 2>/dev/null | tr -d '\0'; }
 default=$(variable LoaderEntryDefault)
-[ -z "$default" ] || [ "$default" = "$(cat "$chosen" 2>/dev/null)" ] || exit 0  # a person's choice
+# a person's choice
+[ -z "$default" ] || [ "$default" = "$(cat "$chosen" 2>/dev/null)" ] || exit 0
+[ ! -e /etc/kernel/proxmox-boot-pin ] || exit 0
+! cat /efi/loader/loader.conf /boot/loader/loader.conf /boot/efi/loader/loader.conf 2>/dev/null |
+  grep -q '^default[[:space:]][^*@]*$' || exit 0
 booted=$(variable LoaderEntrySelected)
-case $booted in a-p2pd-trial.*) booted=$(head -n 1 /var/lib/p2pd/boot-trial) ;; esac
+case $booted in a-p2pd-trial.*)
+  booted=$(head -q -n 1 /var/lib/p2pd/boot-trial /var/lib/p2pd/boot-arguments 2>/dev/null | head -n 1)
+esac
 case $booted in *"$(uname -r)"*) ;; *) exit 0 ;; esac  # its name does not say which kernel it starts
 newer=''
 for image in $(printf '%s\n' /boot/vmlinuz-* | sort -rV); do

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "base/descriptor.hpp"
+#include "base/sha256.hpp"
 #include "machine/modules/modprobe_d.hpp"
 
 namespace p2pd {
@@ -56,8 +57,7 @@ std::string parse_build_id(std::string_view bytes) {
     if (note.n_type != NT_GNU_BUILD_ID || note.n_namesz != kOwner.size() || !bytes.starts_with(kOwner)) break;
     bytes.remove_prefix(kOwner.size());
     if (note.n_descsz > bytes.size()) break;
-    for (const char byte : bytes.substr(0, note.n_descsz))
-      id += fmt::format("{:02x}", static_cast<unsigned char>(byte));
+    id += hex_of(bytes.substr(0, note.n_descsz));
     constexpr std::size_t kAlignment = 4;
     bytes.remove_prefix(std::min((note.n_descsz + kAlignment - 1) / kAlignment * kAlignment, bytes.size()));
   }

@@ -147,7 +147,7 @@ std::vector<double> own_all_reduce(const Measurement& run) {
 }
 
 std::string row(std::string_view name, const std::vector<std::string>& cells) {
-  return fmt::format("{:<24}{:>12}{:>18}{:>13}{:>18}", name, cells[0], cells[1], cells[2], cells[3]);
+  return fmt::format("{:<24}{:>11}{:>16}{:>12}{:>17}", name, cells[0], cells[1], cells[2], cells[3]);
 }
 
 nlohmann::json to_json(const Other::Matrix& matrix) {

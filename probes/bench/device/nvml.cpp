@@ -7,9 +7,10 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <cstdio>
 #include <fstream>
+
+#include "base/strings.hpp"
 
 namespace p2pd::bench {
 namespace {
@@ -255,8 +256,7 @@ json answers_about(const Functions& nvml, Device from, Device to) {
 
 std::string pci_address(std::string_view nvml) {
   constexpr std::size_t kLength = 12;  // "0000:01:00.0"
-  std::string address(nvml);
-  std::ranges::transform(address, address.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  std::string address = lower(std::string(nvml));
   while (address.size() > kLength && address.front() == '0') address.erase(0, 1);
   return address;
 }

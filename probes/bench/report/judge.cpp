@@ -490,9 +490,7 @@ std::string proof(const Measurement& run) {
   std::string text = fmt::format("proven{}: {}, {} of correct bytes", groups_text(run),
                                  count_name(pairs, "ordered pair"), size_name(bytes));
   if (rates.empty()) return text;
-  const auto [slowest, fastest] = std::ranges::minmax(rates);
-  const std::string least = fmt::format("{:.1f}", slowest), most = fmt::format("{:.1f}", fastest);
-  return fmt::format("{}, {} GB/s", text, least == most ? least : least + " to " + most);
+  return fmt::format("{}, {} GB/s", text, range_name(rates));
 }
 
 std::string summary_of(const Judgement& judgement, const Measurement& run) {

@@ -35,7 +35,7 @@ void put_line(nlohmann::json& facts, const char* name, const Host& host, const s
 }
 
 void put_driver(nlohmann::json& facts, const Host& host) {
-  put_line(facts, "driver_version", host, "/sys/module/nvidia/version");
+  put_line(facts, "driver_version", host, kLoadedDriver);
   put_line(facts, "srcversion", host, "/sys/module/nvidia/srcversion");
   if (const ModuleIdentity loaded = loaded_identity(host, "nvidia"); !loaded.build_id.empty())
     facts["build_id"] = loaded.build_id;

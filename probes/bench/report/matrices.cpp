@@ -7,6 +7,7 @@
 #include <cctype>
 #include <map>
 
+#include "base/strings.hpp"
 #include "base/wrap.hpp"
 #include "probes/bench/report/report.hpp"
 #include "probes/bench/report/text.hpp"
@@ -14,7 +15,6 @@
 namespace p2pd::bench {
 namespace {
 
-constexpr std::size_t kColumns = 80;
 constexpr std::size_t kLabel = 3;  // characters of "D\D" and of a GPU's number
 constexpr std::size_t kGap = 4;    // between two matrices
 constexpr std::size_t kMostRemarks = 16;
@@ -53,7 +53,7 @@ class Page {
   explicit Page(bool colour) : colour_(colour) {}
 
   void line(std::string_view text, Grade grade = Grade::not_judged) {
-    text_ += painted(plain(text), code_of(grade), colour_) + "\n";
+    text_ += painted(narrow(plain(text)), code_of(grade), colour_) + "\n";
   }
   /// Adds an item of a list, broken between words.
   void wrapped(std::string_view text) { text_ += "- " + wrap(plain(text), 2, kColumns) + "\n"; }
@@ -108,11 +108,6 @@ std::string capitals(std::string_view text) {
   std::string loud;
   for (const char c : text) loud += static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
   return loud;
-}
-
-std::string capitalized(std::string text) {
-  if (!text.empty()) text.front() = static_cast<char>(std::toupper(static_cast<unsigned char>(text.front())));
-  return text;
 }
 
 /// Number in at most five characters.

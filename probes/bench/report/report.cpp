@@ -126,11 +126,7 @@ std::string bytes_text(const Measurement& run, const Pair& pair) {
 }
 
 std::string range_text(const std::vector<double>& values, std::string_view unit) {
-  if (values.empty()) return fmt::format("- {}", unit);
-  const auto [low, high] = std::ranges::minmax(values);
-  const std::string from = fmt::format("{:.1f}", low);
-  const std::string to = fmt::format("{:.1f}", high);
-  return from == to ? fmt::format("{} {}", from, unit) : fmt::format("{}..{} {}", from, to, unit);
+  return fmt::format("{} {}", values.empty() ? "-" : range_name(values), unit);
 }
 
 /// Lines per pair, worst first; many pairs are grouped by equal results.

@@ -53,6 +53,12 @@ std::string size_name(std::uint64_t bytes) {
   return fmt::format("{} {}", std::round(size * 10) / 10, kUnits[unit]);
 }
 
+std::string range_name(const std::vector<double>& values) {
+  const auto [low, high] = std::ranges::minmax(values);
+  const std::string from = fmt::format("{:.1f}", low), to = fmt::format("{:.1f}", high);
+  return from == to ? from : from + " to " + to;
+}
+
 std::string count_name(std::size_t count, std::string_view noun) {
   return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
 }
@@ -146,14 +152,11 @@ std::string all_reduce_line(const Measurement& measurement) {
   const auto stopped = std::ranges::find(measurement.wrong, kGraphReduce, &Wrong::test);
   if (stopped != measurement.wrong.end())
     return fmt::format("{}STOPPED, {}: {}", name, pair_name(stopped->from, stopped->to), stopped->detail);
-  std::map<std::uint64_t, std::vector<const AllReduce*>> sizes;
-  for (const AllReduce& row : rows) sizes[row.bytes].push_back(&row);
+  std::map<std::pair<std::uint64_t, std::uint64_t>, std::vector<double>> sizes;  // us, by bytes and replays
+  for (const AllReduce& row : rows) sizes[{row.bytes, row.replays}].push_back(row.time_ns / 1000);
   std::vector<std::string> times;
-  for (const auto& [bytes, some] : sizes) {
-    const auto [low, high] = std::ranges::minmax(some, {}, &AllReduce::time_ns);
-    times.push_back(fmt::format("{} {:.1f} to {:.1f} us ({} replays)", size_name(bytes), low->time_ns / 1000,
-                                high->time_ns / 1000, some.front()->replays));
-  }
+  for (const auto& [what, us] : sizes)
+    times.push_back(fmt::format("{} {} us ({} replays)", size_name(what.first), range_name(us), what.second));
   return fmt::format("{}{}, exact on {}", name, fmt::join(times, ", "),
                      count_name(sizes.begin()->second.size(), "ordered pair"));
 }

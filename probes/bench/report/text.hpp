@@ -26,6 +26,8 @@ std::string pair_name(int from, int to);
 std::string end_name(const Wrong& end);
 /// "512 MiB", "4 B", "1.5 GiB"
 std::string size_name(std::uint64_t bytes);
+/// "20.1 to 20.4", or "20.1" if all values are that; `values` has at least one.
+std::string range_name(const std::vector<double>& values);
 /// "1 pair", "12 pairs"
 std::string count_name(std::size_t count, std::string_view noun);
 

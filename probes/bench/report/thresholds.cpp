@@ -41,9 +41,7 @@ constexpr Row kRows[] = {
 Failure unknown(const std::string& name) {
   std::vector<std::string_view> names;
   for (const Row& row : kRows) names.push_back(row.name);
-  const std::string near = nearest(name, names);
-  return fail(ErrorCode::invalid,
-              fmt::format("unknown threshold \"{}\"{}", name, near.empty() ? "" : "; did you mean \"" + near + "\"?"));
+  return fail(ErrorCode::invalid, fmt::format("unknown threshold \"{}\"{}", name, did_you_mean(name, names)));
 }
 
 Result<void> set(Thresholds& thresholds, const std::string& name, const nlohmann::json& value) {
