@@ -33,6 +33,7 @@ LOOK = r"""
 export LC_ALL=C; cd /
 cat /proc/sys/kernel/random/boot_id /proc/cmdline
 mount -t tmpfs none media
+ls efi/ > /dev/null 2>&1  # where systemd mounts one once it is used
 for device in $(blkid -t TYPE=vfat -o device); do
     findmnt "$device" > /dev/null && continue
     mkdir "media/${device##*/}" && mount -o ro "$device" "media/${device##*/}" || exit
