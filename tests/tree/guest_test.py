@@ -1,16 +1,20 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""A virtual machine's own time, and its accelerators (tests/vm/guest.py): without a machine."""
+"""A virtual machine's own time, its accelerators, and its firmware's variables (tests/vm): without a machine."""
 import pathlib
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
 import time
+import types
 import unittest
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "vm"))
+import cuts  # noqa: E402
+import uefi  # noqa: E402
 from guest import Guest, GuestError, accelerators, waited_s  # noqa: E402
 
 
@@ -38,6 +42,36 @@ class Accelerators(unittest.TestCase):
                 done = subprocess.run(["qemu-system-x86_64", *accelerators(self.folder / device, self.able), "-machine", "none", "-nographic", "-monitor", "stdio"],
                                       input="quit\n", capture_output=True, text=True, timeout=60)
                 self.assertEqual(done.returncode, 0, done.stderr)
+
+
+class Variables(unittest.TestCase):
+    def setUp(self):
+        self.folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+
+    def test_own_keys(self):
+        store = self.folder / "variables"
+        head = bytes(48) + struct.pack("<H", 72) + bytes(22) + uefi.STORE_HEADER.pack(uefi.STORE.bytes_le, 4096, 0x5A, 0xFE, 0, 0)
+        store.write_bytes(head.ljust(72 + 4096, b"\xff"))
+        uefi.enrol_own(store, b"owner", b"driver")
+        text, at, found = store.read_bytes(), len(head), {}
+        while at < uefi.end_of_variables(text, len(head)):
+            *_, name_size, data_size, vendor = uefi.HEADER.unpack_from(text, at)
+            name = text[at + uefi.HEADER.size:][:name_size].decode("utf-16-le")
+            found[name] = (uefi.HEADER.unpack_from(text, at)[3], vendor, text[at + uefi.HEADER.size + name_size:][:data_size])
+            at = uefi.aligned(at + uefi.HEADER.size + name_size + data_size)
+        self.assertEqual(list(found), ["PK\0", "KEK\0", "db\0"])
+        self.assertEqual({attributes for attributes, *_ in found.values()}, {0x27}, "the firmware reads no others")
+        self.assertEqual(found["db\0"][1:], (uefi.IMAGES.bytes_le, uefi.signatures(b"owner") + uefi.signatures(b"driver")))
+        self.assertEqual(len(uefi.signatures(b"owner")), struct.unpack_from("<I", uefi.signatures(b"owner"), 16)[0])
+
+    def test_those_of_a_power_cut(self):
+        log = types.SimpleNamespace(entries=[types.SimpleNamespace(at=offset) for offset in (1024, 5000, 9000)])
+        self.assertIsNone(cuts.variables_at(self.folder, log, 1), "a BIOS has none")
+        for length in (0, 4608, 8000):
+            (self.folder / f"variables.{length}").touch()
+        (self.folder / "writes").write_bytes(bytes(10000))
+        self.assertEqual([cuts.variables_at(self.folder, log, at).name for at in range(4)],
+                         ["variables.0", "variables.4608", "variables.8000", "variables.8000"])
 
 
 class OwnTime(unittest.TestCase):

@@ -69,6 +69,13 @@ class WriteLog:
                 raw.write(log.read(entry.length))
 
 
+def variables_at(kept, log, at):
+    """The firmware's variables of a kept scenario as they were at entry `at` of its log of writes; None: its firmware has none."""
+    offset = log.entries[at].at if at < len(log.entries) else kept.joinpath("writes").stat().st_size
+    copies = sorted((int(path.suffix[1:]), path) for path in kept.glob("variables.*"))
+    return next((path for length, path in reversed(copies) if length <= offset), copies[0][1] if copies else None)
+
+
 # ---- instants --------------------------------------------------------------------------------------------------------
 
 def boundaries(log, number):
@@ -84,6 +91,7 @@ def instant(log, moments, number, dice):
     """
     kinds = {
         "grub.cfg": [at for number in log.with_content(b"### BEGIN /etc/grub.d/00_header ###") for at in boundaries(log, number)],
+        "permanent arguments": [at for number in log.with_content(b"undone by `p2pctl revert`.\noptions ") for at in boundaries(log, number)],
         "trial entry": [at for number in log.with_content(b"p2pd trial: ") for at in boundaries(log, number)],
         "initrd": [at for number in log.with_content(b"\x02\x21\x4c\x18") for at in boundaries(log, number)],
         "database": [at for number in log.with_content(b"SQLite format 3\x00") for at in boundaries(log, number)],

@@ -13,11 +13,19 @@ MADE = (DELIVERED, "applied")
 SYSTEMS = sorted(path.name for path in (HERE / "systems").iterdir())  # the first is Debian 12
 
 
+def link_others(machine, folder):
+    """Links the files of a machine's folder other than its disk and what is there already."""
+    for other in machine.iterdir():
+        if not other.name.startswith("disk.") and not (folder / other.name).exists():
+            (folder / other.name).symlink_to(other)
+
+
 class Store:
-    """Folders with disk.raw (or disk.qcow2) and id, by the name of their maker; kept in `place` if it is given."""
+    """Folders with disk.raw (or disk.qcow2) and id, by the name of their maker; kept in `place`, by system, if it is given."""
 
     def __init__(self, build, system=SYSTEMS[0], place=None):
-        self.build, self.system, self.place, self.ends = build, system, place, contextlib.ExitStack()
+        self.build, self.system, self.ends = build, system, contextlib.ExitStack()
+        self.place = place / system if place else None
 
     def __enter__(self):
         if self.place:
@@ -52,10 +60,7 @@ class Store:
         folder = self.place / name
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
-        for file in ("disk.qcow2", "writes"):
-            if machine.path(file).exists():
-                shutil.move(machine.path(file), folder / file)
-        for other in machine.machine.iterdir():
-            if not other.name.startswith("disk."):
-                (folder / other.name).symlink_to(other)
+        for file in (machine.path("disk.qcow2"), *machine.path(".").glob("writes"), *machine.path(".").glob("variables*")):
+            shutil.move(file, folder / file.name)
+        link_others(machine.machine, folder)
         (folder / "notes").write_bytes(pickle.dumps(machine.notes))

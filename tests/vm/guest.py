@@ -23,6 +23,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 import topology
@@ -33,7 +34,7 @@ sys.path.insert(0, str(HERE.parent / "sim"))
 from terminal import open_terminal, shown  # noqa: E402
 
 QEMU = ["qemu-system-x86_64", "-nographic", "-nodefaults", "-device", "virtio-rng-pci,bus=pcie.0"]
-OVMF = "/usr/share/OVMF"  # .ms: Secure Boot is on, with the keys of the vendors and of Debian's shim
+OVMF = "/usr/share/OVMF"  # VARS .ms: Secure Boot is on, with the keys of the vendors and of Debian's shim; CODE .ms: it can be
 # p2pd refuses guests: a machine with cards reports that it is none
 BARE_METAL = [word for kind, names in ((0, "vendor=p2pd"), (1, "manufacturer=p2pd,product=rehearsal"), (2, "manufacturer=p2pd"), (3, "manufacturer=p2pd"))
               for word in ("-smbios", f"type={kind},{names}")]
@@ -67,16 +68,18 @@ def waited_s(process):
 class Guest:
     processors = 2
 
-    def __init__(self, machine, cards=None, firmware="bios", memory_mib=4096):
+    def __init__(self, machine, cards=None, firmware=None, memory_mib=4096):
         """`machine`: a folder with a disk and id; the guest gets a throw-away copy of it; `cards`: a topology, or its name;
-        `firmware`: bios; secure-boot: UEFI with the vendors' keys; or secure-boot-enrolled: also with the key that
-        DKMS made in this machine."""
+        `firmware`: bios; uefi; secure-boot: UEFI with the vendors' keys; secure-boot-enrolled: also with the key that
+        DKMS made in this machine; or secure-boot-own: with that key and the owner's (db.der), and no vendor's. A machine that has
+        one of its own (a file `firmware`) keeps it. The variables of UEFI are the guest's: they stay over reboots and power cuts."""
         self.machine = pathlib.Path(machine)
         self.cards = topology.read(cards) if isinstance(cards, str) else cards
-        self.firmware = firmware
+        own = self.machine / "firmware"
+        self.firmware = own.read_text().strip() if own.exists() else firmware or "bios"
         self.memory_mib = memory_mib
         self.more_disks = []  # raw ones, read only
-        self.log_writes = False  # to `writes`, in the guest's order, with its flushes (cuts.py)
+        self.log_writes = False  # to `writes`, in the guest's order, with its flushes (cuts.py), and the firmware's variables meanwhile
         self.servers = {}     # "10.0.2.100:80" in the guest to a port of this host
         self.folder = None
         self.process = None
@@ -132,18 +135,40 @@ class Guest:
                  "-chardev", f"file,id=console,append=on,path={self.path('console')}", "-serial", "chardev:console",
                  "-qmp", f"unix:{self.path('qmp')},server=on,wait=off"],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        if self.log_writes and self.path("variables").exists():
+            threading.Thread(target=self.log_variables, args=[self.process], daemon=True).start()
+
+    def log_variables(self, process):
+        """Keeps a copy of the firmware's variables after each change, named after the length of `writes` then."""
+        variables, last = self.path("variables"), 0
+        with contextlib.suppress(FileNotFoundError):  # the folder ends before this thread does
+            while process.returncode is None:
+                if (changed := variables.stat().st_mtime_ns) != last:
+                    last = changed
+                    shutil.copy(variables, self.path(f"variables.{self.path('writes').stat().st_size}"))
+                time.sleep(POLL_S)
 
     def firmware_words(self):
         if self.firmware == "bios":
             return ["-machine", "q35"]
-        variables = self.path("variables")
+        variables, kept = self.path("variables"), self.machine / "variables"
         if not variables.exists():
-            shutil.copy(f"{OVMF}/OVMF_VARS_4M.ms.fd", variables)
-            if self.firmware == "secure-boot-enrolled":
-                uefi.enrol(variables, (self.machine / "mok.pub").read_bytes())
-        return ["-machine", "q35,smm=on", "-fw_cfg", f"name=opt/ovmf/X-PciMmio64Mb,string={512 << 10}", "-global", "driver=cfi.pflash01,property=secure,value=on",
-                "-drive", f"if=pflash,format=raw,unit=0,readonly=on,file={OVMF}/OVMF_CODE_4M.ms.fd",
+            vendors = ".ms" if self.firmware in ("secure-boot", "secure-boot-enrolled") else ""
+            shutil.copy(kept if kept.exists() else f"{OVMF}/OVMF_VARS_4M{vendors}.fd", variables)
+            if not kept.exists():
+                self.enrol(variables)
+        secure = self.firmware != "uefi"
+        return ["-machine", "q35,smm=on" if secure else "q35", "-fw_cfg", f"name=opt/ovmf/X-PciMmio64Mb,string={512 << 10}",
+                *(["-global", "driver=cfi.pflash01,property=secure,value=on"] if secure else []),
+                "-drive", f"if=pflash,format=raw,unit=0,readonly=on,file={OVMF}/OVMF_CODE_4M{'.ms' if secure else ''}.fd",
                 "-drive", f"if=pflash,format=raw,unit=1,file={variables}"]
+
+    def enrol(self, variables):
+        """Adds keys to the firmware's variables."""
+        if self.firmware == "secure-boot-enrolled":
+            uefi.enrol(variables, (self.machine / "mok.pub").read_bytes())
+        if self.firmware == "secure-boot-own":
+            uefi.enrol_own(variables, (self.machine / "db.der").read_bytes(), (self.machine / "mok.pub").read_bytes())
 
     def disk_words(self, disk):
         # no-flush: flushes matter only if this host itself loses power; `writes` records each of them all the same

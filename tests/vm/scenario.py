@@ -9,6 +9,7 @@ import contextlib
 import io
 import json
 import pathlib
+import shlex
 import subprocess
 import tarfile
 import tempfile
@@ -18,6 +19,7 @@ from dataclasses import dataclass, field
 
 from guest import Guest, GuestError
 
+HERE = pathlib.Path(__file__).resolve().parent
 SETTLED = ("ready", "limited", "blocked", "failed", "paused")  # a boot is idle until its proof begins, and after a revert
 SETTLE_TIMEOUT_S = 2400
 # configuration of an image that becomes ready unattended at its first boot
@@ -26,13 +28,23 @@ UNATTENDED = {"/etc/p2pd/p2pd.yaml": "plan: geforce-p2p\napply_on_boot: true\nre
 # configuration of a machine whose operator applies; arm() changes the delay meanwhile
 ATTENDED = {"/etc/p2pd/p2pd.yaml": "plan: geforce-p2p\nreboot_delay_s: 0\n"}
 
+# system partitions that are not mounted are seen below /media, in this command's own namespace; a loader writes random-seed at each boot
 LOOK = r"""
 export LC_ALL=C; cd /
 cat /proc/sys/kernel/random/boot_id /proc/cmdline
-sha256sum < boot/grub/grub.cfg
-find etc boot -path boot/grub/grubenv -o -printf '%M %U:%G %p %l\n' | sort
-find etc boot -type f ! -path boot/grub/grubenv -print0 | sort -z | xargs -0 sha256sum
-grub-editenv list | grep -v '^next_entry=$' || true
+mount -t tmpfs none media
+ls efi/ > /dev/null 2>&1  # where systemd mounts one once it is used
+for device in $(blkid -t TYPE=vfat -o device); do
+    findmnt "$device" > /dev/null && continue
+    mkdir "media/${device##*/}" && mount -o ro "$device" "media/${device##*/}" || exit
+done
+places="etc boot $(ls -d efi 2>/dev/null) media"
+cat boot/grub/grub.cfg $(find $places -path '*/loader/entries/*') 2>/dev/null | sha256sum
+find $places -path boot/grub/grubenv -o -path '*/loader/random-seed' -o -printf '%M %U:%G %p %l\n' | sort
+find $places -type f ! -path boot/grub/grubenv ! -path '*/loader/random-seed' -print0 | sort -z | xargs -0 sha256sum
+grub-editenv list 2>/dev/null | grep -v '^next_entry=$'
+cd /sys/firmware/efi/efivars 2>/dev/null && sha256sum LoaderEntryOneShot-* LoaderEntryDefault-* 2>/dev/null
+true
 """
 
 # every file of the root file system, except p2pd's own state and files that a running system writes at any time
@@ -61,21 +73,14 @@ def say(text):
 say.start = time.monotonic()
 
 
-def newest_kernel():
-    """Debian 12's newest kernel and its packages, in the archive that apt uses on this host."""
-    told = ["bash", "-c", '. "$0" && echo "$newest"', str(pathlib.Path(__file__).with_name("systems") / "debian-12")]
-    newest = subprocess.run(told, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
-    common = newest.replace("-amd64", "-common")
-    return newest, [f"linux-image-{newest}", f"linux-headers-{newest}", f"linux-headers-{common}"]
-
-
 @dataclass
 class View:
     """State of the guest, read from inside."""
     boot: str
     cmdline: str
-    grub_cfg: str  # its SHA-256
-    tree: list = field(repr=False)  # every file of /etc and /boot with mode, owner and SHA-256, and what grubenv says
+    menu: str  # SHA-256 of the loader's menu
+    # every file of /etc, /boot and system partitions with mode, owner and SHA-256; what grubenv and the firmware's variables say
+    tree: list = field(repr=False)
 
 
 def seed_disk(files, to):
@@ -170,7 +175,8 @@ class Machine(Guest):
         self.run(f"p2pctl {verb} --yes --no-block")
         self.wait_until(lambda: self.status()["state"] == "rebooting", "no restart is due")
         self.run("sed -i 's/^reboot_delay_s: .*/reboot_delay_s: 0/' /etc/p2pd/p2pd.yaml")
-        expect("next_entry=p2pd-trial" in self.run("grub-editenv list"), "no trial entry is armed")
+        armed = self.run("grub-editenv list 2>/dev/null; cat /sys/firmware/efi/efivars/LoaderEntryOneShot-* 2>/dev/null | tr -d '\\0'; true")
+        expect("p2pd-trial" in armed, f"no trial entry is armed: {armed}")
 
     def is_trial(self):
         return "p2pd.trial=1" in self.run("cat /proc/cmdline").split()
@@ -216,9 +222,9 @@ class Machine(Guest):
     # ---- contents
 
     def look(self, when):
-        boot, cmdline, grub_cfg, *tree = self.run(LOOK).splitlines()
-        view = View(boot, cmdline, grub_cfg.split()[0], tree)
-        say(f"{when}\n      boot id   {view.boot}\n      grub.cfg  {view.grub_cfg}\n      cmdline   {view.cmdline}")
+        boot, cmdline, menu, *tree = self.run(f"unshare --mount sh -c {shlex.quote(LOOK)}", 300).splitlines()
+        view = View(boot, cmdline, menu.split()[0], tree)
+        say(f"{when}\n      boot id   {view.boot}\n      menu      {view.menu}\n      cmdline   {view.cmdline}")
         return view
 
     def note_ready(self, first):
@@ -243,10 +249,21 @@ class Machine(Guest):
         with open(path, "rb") as file:
             self.run(f"cat > {to}", 120, file)
 
+    def newest_kernel(self):
+        """The newest kernel of this machine's Debian, and its packages, in the archives that this host uses."""
+        newest, *packages = self.of_system("echo $newest $newest_packages").split()
+        return newest, packages
+
+    def of_system(self, script, *words):
+        """What a shell script prints that knows the variables of this machine's file in systems/."""
+        before = f'cd {HERE} && . ./archives.sh && . ./kernels.sh && . "systems/$0" && '
+        return subprocess.run(["bash", "-c", before + script, (self.machine / "system").read_text().strip(), *words], check=True,
+                              stdout=subprocess.PIPE, text=True).stdout
+
     def offer_packages(self, names):
         """Makes an apt archive in the guest with packages from the archive that this host uses."""
         with tempfile.TemporaryDirectory(prefix="p2pd-packages.") as folder:
-            subprocess.run(["apt-get", "-o", "APT::Sandbox::User=root", "--quiet=2", "download", *names], cwd=folder, check=True)
+            self.of_system(f'cd {folder} && APT_CONFIG=${{apt_config:-}} apt-get -o APT::Sandbox::User=root --quiet=2 download "$@"', *names)
             index = subprocess.run(["dpkg-scanpackages", "."], cwd=folder, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout
             pathlib.Path(folder, "Packages").write_bytes(index)
             self.copy_in(folder, "/srv/offered")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """A new kernel on a machine that kept the driver's packages: a hook builds p2pd's modules for it, and its first boot is ready by itself."""
 from expected import expect_ready
-from scenario import expect, newest_kernel, say
+from scenario import expect, say
 from scenarios.keep_userspace import PLACE, expect_beside_packages
 
 STARTS = "keep-userspace"
@@ -9,7 +9,7 @@ CARDS = "two-behind-switch"
 
 
 def run(machine):
-    newest, packages = newest_kernel()
+    newest, packages = machine.newest_kernel()
     boot = machine.wait_boot()
     machine.offer_packages(packages)
     say(machine.run(f"apt-get -y install {packages[0]} {packages[1]} 2>&1 | tail -3", 2400))

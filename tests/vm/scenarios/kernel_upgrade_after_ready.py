@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: MIT
 """A newer kernel is installed on a ready machine: DKMS builds for it, and its first boot becomes ready by itself."""
 from expected import expect_ready
-from scenario import expect, newest_kernel, say
+from scenario import expect, say
 
 STARTS = "first-boot"
 CARDS = "two-behind-switch"
 
 
 def run(machine):
-    newest, packages = newest_kernel()
+    newest, packages = machine.newest_kernel()
     running = machine.run("uname -r")
     expect(running != newest, "the archive has no newer kernel than the image")
     machine.run("systemctl start --wait p2pd-prove.service", 900)

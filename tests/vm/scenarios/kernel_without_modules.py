@@ -2,7 +2,7 @@
 """A kernel update arrives on a ready machine without its headers, so no modules can be built for it: the proven kernel stays the
 default, and status and the message of the day say so. Once the headers are there DKMS builds them, and the new kernel is the default."""
 from expected import expect_ready
-from scenario import expect, newest_kernel, say
+from scenario import expect, say
 
 STARTS = "first-boot"
 CARDS = "two-behind-switch"
@@ -22,7 +22,7 @@ def default_entry(machine):
 
 
 def run(machine):
-    newest, packages = newest_kernel()
+    newest, packages = machine.newest_kernel()
     proven = machine.run("uname -r")
     expect(proven != newest, "the archive has no newer kernel than the image")
     machine.run("systemctl start --wait p2pd-prove.service", 900)

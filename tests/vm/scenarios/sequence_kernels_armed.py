@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """A kernel comes and becomes the default while the trial entry is armed, and is purged while one of it is: each next boot comes up."""
 from expected import expect_ready
-from scenario import ATTENDED, expect, newest_kernel, say
+from scenario import ATTENDED, expect, say
 
 STARTS = "delivered"
 CARDS = "two-behind-switch"
@@ -12,7 +12,7 @@ PURGE_S = 900  # the kernel is purged by then
 def run(machine):
     machine.wait_boot()
     old = machine.run("uname -r")
-    newest, packages = newest_kernel()
+    newest, packages = machine.newest_kernel()
     expect(old != newest, "the archive has no newer kernel than the image")
     machine.arm()
     machine.offer_packages(packages)
