@@ -10,6 +10,7 @@
 #include <algorithm>
 
 #include "base/action.hpp"
+#include "machine/boot/boot_loader.hpp"
 #include "machine/boot/efi_variable.hpp"
 #include "machine/boot/grub.hpp"
 #include "machine/boot/kernels.hpp"
@@ -18,13 +19,11 @@
 namespace p2pd {
 namespace {
 
-bool generates(const Host& host) { return host.files().exists(kGrubConfig) && host.has_program("grub-mkconfig"); }
-
 Result<GrubBoot> boot_now(const Host& host) { return read_grub_boot(host, TRY(host.files().read(kGrubConfig))); }
 
 /// Newest kernel with p2pd's modules; empty: none has them.
 Result<std::string> newest_with_modules(const Host& host) {
-  const std::vector<Kernel> kernels = TRY(kernels_by_release(host));
+  const std::vector<Kernel> kernels = TRY(bootable_kernels(host));
   const auto found = std::ranges::find_if(kernels.rbegin(), kernels.rend(),
                                           [&](const Kernel& kernel) { return has_own_modules(host, kernel.version); });
   return found == kernels.rend() ? std::string() : found->version;
@@ -40,17 +39,17 @@ Result<void> choose_entry(Host& host) {
 Result<Description> describe(const Host& host, const Parameters&) {
   Description description;
   description.summary = "boot the newest kernel that has the driver's modules by default";
-  for (DefaultKernelFile& file : default_kernel_files(host))
+  for (DefaultKernelFile& file : default_kernel_files(boots_by_systemd_boot(host)))
     description.files.push_back({std::string(file.path), FileState::Kind::regular, std::move(file.content)});
   return description;
 }
 
 Result<void> apply(Host& host, const Parameters&) {
-  for (DefaultKernelFile& file : default_kernel_files(host))
+  for (DefaultKernelFile& file : default_kernel_files(boots_by_systemd_boot(host)))
     TRY(file.path == kDefaultKernelDropIn ? host.write_own(file.path, std::move(file.content))
                                           : host.write(file.path, std::move(file.content), file.mode));
   if (host.live() && host.files().exists(kKernelHook)) return choose_entry(host);
-  if (!generates(host)) return {};
+  if (!can_generate_grub_config(host)) return {};
   const std::string newest = TRY(newest_with_modules(host));
   const std::string now = kernel_version(TRY(boot_now(host)).entry);
   if (newest.empty() || now == newest || has_own_modules(host, now)) return {};
@@ -60,7 +59,7 @@ Result<void> apply(Host& host, const Parameters&) {
 }
 
 Result<void> prepare_undo(Host& host, const Parameters&) {
-  if (!generates(host) || host.is_as_left(kGrubConfig)) return {};
+  if (!can_generate_grub_config(host) || host.is_as_left(kGrubConfig)) return {};
   if (TRY(boot_now(host)).menu.default_entry.find("gnulinux-") == std::string::npos) return {};
   return check_grub_generation(host);
 }
@@ -73,7 +72,7 @@ Result<void> undo(Host& host, const Parameters&) {
       TRY(host.run({{"bootctl", "set-default", ""}, {}, {}}));
     TRY(host.remove_tree(kDefaultEntry));
   }
-  if (!generates(host)) return {};
+  if (!can_generate_grub_config(host)) return {};
   const std::string chosen = TRY(boot_now(host)).menu.default_entry;
   if (chosen.find("gnulinux-") == std::string::npos) return {};
   TRY(renew_grub_config(host, [&](const GrubBoot& boot) -> Result<bool> { return boot.menu.default_entry != chosen; }));

@@ -107,7 +107,7 @@ bool is_removed(const Host& host, const KeptImage& one) {
 /// Copies the image to where systemd-boot reads it, as update-initramfs does.
 Result<void> copy_to_loader(Host& host, const Initramfs& one) {
   constexpr std::string_view kHooks = "/etc/initramfs/post-update.d";
-  if (host.names(kHooks).empty() || !loader_info(host).value_or("").starts_with("systemd-boot")) return {};
+  if (host.names(kHooks).empty() || !boots_by_systemd_boot(host)) return {};
   TRY(host.run({{"run-parts", "--arg=" + one.release, "--arg=" + one.image, std::string(kHooks)}, {}, {}, kDeadline}));
   return {};
 }

@@ -133,8 +133,7 @@ Result<void> for_loaders(Host& host, const Parameters& parameters,
                          Result<void> (*BootLoader::*call)(Host&, const Arguments&)) {
   const Arguments wanted = wanted_kernel_arguments(parameters);
   TRY((kSystemdBoot.*call)(host, wanted));
-  return loader_info(host).value_or("").starts_with("systemd-boot") ? Result<void>()
-                                                                    : (kGrubLoader.*call)(host, wanted);
+  return boots_by_systemd_boot(host) ? Result<void>() : (kGrubLoader.*call)(host, wanted);
 }
 
 Result<void> prepare_undo(Host& host, const Parameters& parameters) {

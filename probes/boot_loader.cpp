@@ -37,7 +37,7 @@ std::optional<bool> booted_by_grub(const Host& host, Finding& finding) {
 /// "grub", "systemd-boot", "proxmox-boot-tool", the text of LoaderInfo, or empty: not known.
 std::string name_of(const Host& host, const std::string& info, bool proxmox) {
   if (proxmox) return "proxmox-boot-tool";
-  if (info.starts_with("systemd-boot")) return "systemd-boot";
+  if (boots_by_systemd_boot(host)) return "systemd-boot";
   if (!info.empty() && !info.starts_with("GRUB")) return info;
   for (const std::string_view path : {kGrubConfig, kGrubEnvironment, kGrub2Config})
     if (!info.empty() || host.files().exists(path)) return "grub";
@@ -109,7 +109,7 @@ Result<Finding> check(const Host& host, const Parameters&) {
   if (loader.empty()) return fail(ErrorCode::not_found, "the files of this host do not identify its boot loader");
   const auto by_grub = booted_by_grub(host, finding);
   finding.facts = {{"loader", loader}};
-  if (info.starts_with("systemd-boot")) {
+  if (boots_by_systemd_boot(host)) {
     judge_systemd_boot(host, finding);
     return finding;
   }

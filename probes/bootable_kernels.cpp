@@ -103,7 +103,7 @@ void judge_updates(const Host& host, Finding& finding) {
   const auto holds = [&](const DefaultKernelFile& file) {
     return host.files().read(file.path).value_or("") == file.content;
   };
-  if (!installed_build(host) || std::ranges::all_of(default_kernel_files(host), holds)) return;
+  if (!installed_build(host) || std::ranges::all_of(default_kernel_files(boots_by_systemd_boot(host)), holds)) return;
   finding.set(Verdict::fail, "a kernel update that the driver's modules do not fit would start by default",
               "Run \"sudo p2pctl apply\".");
 }
@@ -131,10 +131,10 @@ void tell_held_back(const Host& host, const std::vector<Kernel>& kernels, const 
 
 Result<Finding> check(const Host& host, const Parameters& parameters) {
   Finding finding;
-  const std::vector<Kernel> kernels = TRY(kernels_by_release(host));
+  const std::vector<Kernel> kernels = TRY(bootable_kernels(host));
   const std::string running = host.line("/proc/sys/kernel/osrelease").value_or("");  // an image has no running kernel
   Next told_next = pinned(host, finding);
-  if (told_next.version.empty() && loader_info(host).value_or("").starts_with("systemd-boot"))
+  if (told_next.version.empty() && boots_by_systemd_boot(host))
     told_next = chosen_by_bootctl(host, kernels, finding);
   else if (told_next.version.empty())
     told_next = {default_of_grub(host, finding), "the default of GRUB", kGrubConfig, "Run update-grub."};

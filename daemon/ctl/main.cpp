@@ -207,8 +207,8 @@ constexpr Verb kVerbs[] = {
      "  sudo p2pctl apply                   shows the changes, and asks\n  sudo p2pctl apply --yes --no-block  for "
      "scripts: begins, and returns\n  sudo p2pctl apply driver-update     another plan",
      takes_apply, apply, true},
-    {kChange, "revert", "undo everything, to the byte",
-     "  sudo p2pctl revert                  shows what it undoes, and asks", takes_undo, request_of<Event::revert>},
+    {kChange, "revert", "undo all its changes", "  sudo p2pctl revert                  shows what it undoes, and asks",
+     takes_undo, request_of<Event::revert>},
     {kChange, "bench", "prove bytes and speed on every pair of GPUs (p2p-bench)", "", takes_words, bench},
     {kRun, "pause", "pause it", "  sudo p2pctl pause                   p2pctl resume continues it", takes_walk,
      request_of<Event::pause>},

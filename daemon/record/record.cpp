@@ -313,7 +313,8 @@ void copy_text(const Host& host, RecordTarget& target, const std::string& path, 
 /// Texts of files that p2pd writes as they are, and checks compare as a whole.
 std::set<std::string> own_texts(const Host& host) {
   std::set<std::string> texts = {driver_preferences()};
-  for (DefaultKernelFile& file : default_kernel_files()) texts.insert(std::move(file.content));
+  for (const bool systemd_boot : {false, true})
+    for (DefaultKernelFile& file : default_kernel_files(systemd_boot)) texts.insert(std::move(file.content));
   if (const auto pins = driver_preferences(host, true)) texts.insert(*pins);
   for (const PlaceFile& file : own_place_files(host).value_or(std::vector<PlaceFile>())) texts.insert(file.content);
   return texts;

@@ -144,7 +144,7 @@ namespace {
 /// Runs the hook of systemd-boot by a real sh on the files of `machine`; bootctl writes what it is asked for.
 std::string entry_by_hook(const Updated& machine, const std::string& booted, const std::string& chosen = "") {
   const std::string place = machine.directory.path().string();
-  std::string hook = default_kernel_files().at(2).content;
+  std::string hook = default_kernel_files(true).front().content;
   for (const std::string path :
        {"/boot/vmlinuz-", "/lib/modules/", "/var/lib/", "/sys/firmware/", "/efi/loader", "/etc/kernel"})
     for (std::size_t at = 0; (at = hook.find(path, at)) != std::string::npos; at += place.size() + path.size())

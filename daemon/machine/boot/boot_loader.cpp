@@ -13,15 +13,21 @@
 
 namespace p2pd {
 
-static constexpr std::string_view kNote = "# arguments:";
+namespace {
+
+constexpr std::string_view kNote = "# arguments:", kSystemd = "systemd-boot";
+
+}  // namespace
 
 Result<std::string> loader_info(const Host& host) {
   return efi_text(TRY(efi_variable(host, "LoaderInfo", kEfiLoader)).value_or(""));
 }
 
+bool boots_by_systemd_boot(const Host& host) { return loader_info(host).value_or("").starts_with(kSystemd); }
+
 Result<const BootLoader*> boot_loader(const Host& host) {
   const std::string info = TRY(loader_info(host));
-  if (info.starts_with("systemd-boot")) return &kSystemdBoot;
+  if (info.starts_with(kSystemd)) return &kSystemdBoot;
   if (!host.live()) return &kGrubLoader;
   const bool config = host.files().exists(kGrubConfig), tool = uses_proxmox_boot_tool(host);
   if (config && !tool && host.has_program("grub-mkconfig")) return &kGrubLoader;
@@ -36,7 +42,7 @@ Result<const BootLoader*> boot_loader(const Host& host) {
 
 std::string add_arguments_by_hand(const Host& host) {
   const std::string info = loader_info(host).value_or("");
-  const bool systemd = info.starts_with("systemd-boot");
+  const bool systemd = info.starts_with(kSystemd);
   const std::string add = fmt::format("Add {} to ", kTheArguments);
   if (systemd && uses_proxmox_boot_tool(host))
     return add + "/etc/kernel/cmdline, run \"sudo proxmox-boot-tool refresh\" and reboot.";

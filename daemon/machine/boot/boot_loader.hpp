@@ -42,6 +42,7 @@ inline constexpr std::string_view kTrialPanic =
 /// Name and version from the loader itself, such as "systemd-boot 252.22-1~deb12u1" (EFI variable LoaderInfo); empty if
 /// it gave none.
 Result<std::string> loader_info(const Host& host);
+bool boots_by_systemd_boot(const Host& host);
 
 /// The boot loader of a running host, or GRUB, whose files an image gets; ErrorCode::invalid: none that can try
 /// arguments.

@@ -129,6 +129,10 @@ Result<void> check_grub_script(const Host& host, std::string_view name, const st
   return Failure(std::move(answer).error().in(std::string(name) + ", which was not put in place"));
 }
 
+bool can_generate_grub_config(const Host& host) {
+  return host.files().exists(kGrubConfig) && host.has_program("grub-mkconfig");
+}
+
 Result<void> check_grub_generation(const Host& host) {
   if (host.live()) TRY(wait_for_package_locks(host, std::chrono::seconds(0)));
   const std::string text = TRY(generated_config(host));

@@ -58,6 +58,9 @@ Result<GrubBoot> read_grub_boot(const Host& host, std::string_view config);
 /// Checks that GRUB can read `content`, which errors call `name`.
 Result<void> check_grub_script(const Host& host, std::string_view name, const std::string& content);
 
+/// Checks that there is a grub.cfg and a grub-mkconfig; without, drop-ins wait for the first one.
+bool can_generate_grub_config(const Host& host);
+
 /// Checks, without waiting, that renew_grub_config() can succeed: no package is being installed (ErrorCode::busy), and
 /// grub-mkconfig makes a file that GRUB can read and that fits into /boot.
 Result<void> check_grub_generation(const Host& host);

@@ -16,9 +16,6 @@ namespace {
 
 using Arguments = BootLoader::Arguments;
 
-/// Checks that grub.cfg can be generated; else the drop-in waits for the first one.
-bool generates(const Host& host) { return host.files().exists(kGrubConfig) && host.has_program("grub-mkconfig"); }
-
 /// custom.cfg with the trial entry, not yet checked by GRUB.
 Result<std::string> with_trial(const Host& host, const Arguments& arguments) {
   const GrubBoot boot = TRY(read_grub_boot(host, TRY(host.files().read(kGrubConfig))));
@@ -83,7 +80,7 @@ Result<void> describe(const Host& host, const Arguments& wanted, Description& de
     description.files.push_back({std::string(kGrubCustom), FileState::Kind::regular, custom});
     description.commands = {"grub-reboot p2pd-trial", "reboot",
                             "grub-mkconfig    # after the proof: its output, checked, becomes /boot/grub/grub.cfg"};
-  } else if (generates(host)) {
+  } else if (can_generate_grub_config(host)) {
     description.commands = {"grub-mkconfig    # its output, checked, becomes /boot/grub/grub.cfg"};
   }
   description.files.push_back({std::string(kGrubDropIn), FileState::Kind::regular, grub_drop_in(lasting)});
@@ -103,7 +100,8 @@ Result<void> write_trial(Host& host, const Arguments& arguments) {
   const Arguments lasting = TRY(with_drop_in(host, arguments));
   TRY(require_grub_defaults(host, lasting));
   if (host.live()) return renew_trial(host, arguments);
-  return generates(host) ? append_to_defaults(host, lasting) : host.write(kGrubDropIn, grub_drop_in(lasting));
+  return can_generate_grub_config(host) ? append_to_defaults(host, lasting)
+                                        : host.write(kGrubDropIn, grub_drop_in(lasting));
 }
 
 /// Entry that grub-reboot has chosen for the next boot; empty: none.
@@ -146,7 +144,7 @@ Result<void> make_default(Host& host, const Arguments& arguments) {
 
 /// Checks that grub.cfg can be generated without the arguments if it has them, and its old content is not restored.
 Result<void> prepare_undo(Host& host, const Arguments& wanted) {
-  if (!generates(host)) return {};
+  if (!can_generate_grub_config(host)) return {};
   if (host.is_as_left(kGrubConfig)) return {};
   const GrubEntry entry = TRY(read_grub_boot(host, TRY(host.files().read(kGrubConfig)))).entry;
   const bool has_any =
@@ -159,7 +157,7 @@ Result<void> prepare_undo(Host& host, const Arguments& wanted) {
 Result<void> undo(Host& host, const Arguments& wanted) {
   if (host.live()) TRY(disarm(host));
   if (host.files().exists("/boot/grub")) TRY(host.files().checkpoint("/boot/grub"));
-  if (!generates(host)) return {};
+  if (!can_generate_grub_config(host)) return {};
   const auto kept = drop_in_arguments(host);  // arguments that an earlier run made permanent stay
   const auto has_any = [&](const GrubEntry& entry) {
     return std::any_of(wanted.begin(), wanted.end(), [&](const std::string& one) {

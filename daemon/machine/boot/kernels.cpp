@@ -51,6 +51,20 @@ bool is_kernel_image(std::string_view name) {
          std::ranges::none_of(kLeftovers, [&](std::string_view part) { return name.find(part) != name.npos; });
 }
 
+/// Pin in `file`, which proxmox-boot-tool writes.
+KernelPin pin_in(const Host& host, std::string_view file) {
+  const std::string text = host.files().read(file).value_or("");
+  return {text.substr(0, text.find_first_of(" \t\r\n")), std::string(file)};
+}
+
+/// Release with that name in its pkgbase; `name` itself if it is a release, or none has it.
+std::string release_of(const Host& host, const std::string& name) {
+  if (host.files().exists("/lib/modules/" + name)) return name;
+  for (const std::string& release : host.names("/lib/modules"))
+    if (host.line("/lib/modules/" + release + "/pkgbase").value_or("") == name) return release;
+  return name;
+}
+
 }  // namespace
 
 Kernel kernel_of(const Host& host, const std::string& version) {
@@ -70,16 +84,25 @@ Kernel kernel_of(const Host& host, const std::string& version) {
 
 Result<std::vector<Kernel>> bootable_kernels(const Host& host) {
   constexpr std::size_t kMost = 200;
-  std::vector<std::string> versions;
-  for (const std::string& name : TRY(host.files().list("/boot")))
-    if (is_kernel_image(name)) versions.push_back(name.substr(kImage.size()));
-  if (versions.empty()) return fail(ErrorCode::not_found, "/boot holds no kernel (vmlinuz-VERSION)");
-  if (versions.size() > kMost) return fail(ErrorCode::invalid, "/boot holds more than 200 kernels");
-  std::ranges::stable_sort(versions,
-                           [](const auto& one, const auto& other) { return compare_versions(one, other) < 0; });
   std::vector<Kernel> kernels;
-  for (const std::string& version : versions) kernels.push_back(kernel_of(host, version));
+  for (const std::string& name : TRY(host.files().list("/boot"))) {
+    if (!is_kernel_image(name)) continue;
+    if (kernels.size() == kMost) return fail(ErrorCode::invalid, "/boot holds more than 200 kernels");
+    const std::string image = name.substr(kImage.size());
+    kernels.push_back(kernel_of(host, release_of(host, image)));
+    kernels.back().image = image;
+  }
+  if (kernels.empty()) return fail(ErrorCode::not_found, "/boot holds no kernel (vmlinuz-VERSION)");
+  std::ranges::stable_sort(
+      kernels, [](const Kernel& one, const Kernel& other) { return compare_versions(one.version, other.version) < 0; });
   return kernels;
+}
+
+KernelPin kernel_pin(const Host& host) { return pin_in(host, "/etc/kernel/proxmox-boot-pin"); }
+
+KernelPin next_boot_pin(const Host& host) {
+  KernelPin once = pin_in(host, "/etc/kernel/next-boot-pin");
+  return once.version.empty() ? kernel_pin(host) : once;
 }
 
 std::optional<std::int64_t> count_cpus(const std::string& list) {

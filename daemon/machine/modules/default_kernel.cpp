@@ -3,8 +3,6 @@
 
 #include <algorithm>
 
-#include "base/version.hpp"
-#include "machine/boot/boot_loader.hpp"
 #include "machine/modules/dkms.hpp"
 #include "machine/modules/module_file.hpp"
 #include "machine/modules/own_place.hpp"
@@ -89,38 +87,15 @@ exit 0
 
 constexpr std::string_view kVmlinuz = "/vmlinuz-";
 
-/// Pin in `file`, which proxmox-boot-tool writes.
-KernelPin pin_in(const Host& host, std::string_view file) {
-  const std::string text = host.files().read(file).value_or("");
-  return {text.substr(0, text.find_first_of(" \t\r\n")), std::string(file)};
-}
-
-/// Release with that name in its pkgbase; `name` itself if it is a release, or none has it.
-std::string release_of(const Host& host, const std::string& name) {
-  if (host.files().exists("/lib/modules/" + name)) return name;
-  for (const std::string& release : host.names("/lib/modules"))
-    if (host.line("/lib/modules/" + release + "/pkgbase").value_or("") == name) return release;
-  return name;
-}
-
 }  // namespace
 
 std::string default_kernel_drop_in() { return std::string(kDropIn); }
 std::string header_hook() { return std::string(kHook); }
 
-std::vector<DefaultKernelFile> default_kernel_files() {
-  return {{kDefaultKernelDropIn, default_kernel_drop_in()},
-          {kHeaderHook, header_hook(), 0755},
-          {kKernelHook, std::string(kLoaderHook), 0755},
-          {kHeaderHook, std::string(kLoaderHook), 0755}};
-}
-
-std::vector<DefaultKernelFile> default_kernel_files(const Host& host) {
-  std::vector<DefaultKernelFile> all = default_kernel_files();
-  const bool systemd = loader_info(host).value_or("").starts_with("systemd-boot");
-  const auto half = all.begin() + 2;
-  systemd ? all.erase(all.begin(), half) : all.erase(half, all.end());
-  return all;
+std::vector<DefaultKernelFile> default_kernel_files(bool systemd_boot) {
+  if (systemd_boot)
+    return {{kKernelHook, std::string(kLoaderHook), 0755}, {kHeaderHook, std::string(kLoaderHook), 0755}};
+  return {{kDefaultKernelDropIn, default_kernel_drop_in()}, {kHeaderHook, header_hook(), 0755}};
 }
 
 std::string kernel_image(const GrubEntry& entry) {
@@ -142,29 +117,12 @@ bool has_own_modules(const Host& host, const std::string& version) {
   return host.files().exists(place_of(version, kOwnPlace)) || !dkms_link(host, version).empty();
 }
 
-Result<std::vector<Kernel>> kernels_by_release(const Host& host) {
-  std::vector<Kernel> kernels = TRY(bootable_kernels(host));
-  for (Kernel& kernel : kernels)
-    if (const std::string release = release_of(host, kernel.version); release != kernel.version)
-      kernel = kernel_of(host, release);
-  std::ranges::stable_sort(
-      kernels, [](const Kernel& one, const Kernel& other) { return compare_versions(one.version, other.version) < 0; });
-  return kernels;
-}
-
-KernelPin kernel_pin(const Host& host) { return pin_in(host, "/etc/kernel/proxmox-boot-pin"); }
-
-KernelPin next_boot_pin(const Host& host) {
-  KernelPin once = pin_in(host, "/etc/kernel/next-boot-pin");
-  return once.version.empty() ? kernel_pin(host) : once;
-}
-
 std::vector<std::string> kernels_held_back(const Host& host) {
   std::vector<std::string> versions;
   const std::string pinned = kernel_pin(host).version;
   if (pinned.empty() && !host.files().exists(kDefaultKernelDropIn) && !host.files().exists(kKernelHook))
     return versions;
-  for (const Kernel& kernel : kernels_by_release(host).value_or(std::vector<Kernel>()))
+  for (const Kernel& kernel : bootable_kernels(host).value_or(std::vector<Kernel>()))
     versions.push_back(kernel.version);
   const auto newest = std::ranges::find_if(versions.rbegin(), versions.rend(), [&](const std::string& version) {
     return pinned.empty() ? has_own_modules(host, version) : version == pinned;

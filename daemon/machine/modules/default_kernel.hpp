@@ -31,13 +31,8 @@ struct DefaultKernelFile {
   std::string content;
   mode_t mode = 0644;
 };
-/// Those for the boot loader of `host`; every one that p2pd may have written, without a host.
-std::vector<DefaultKernelFile> default_kernel_files(const Host& host);
-std::vector<DefaultKernelFile> default_kernel_files();
-
-/// bootable_kernels() by their releases: Arch's packages name an image after themselves, "vmlinuz-linux-cachyos", and
-/// have that name in /lib/modules/RELEASE/pkgbase.
-Result<std::vector<Kernel>> kernels_by_release(const Host& host);
+/// Those for GRUB, or for systemd-boot.
+std::vector<DefaultKernelFile> default_kernel_files(bool systemd_boot);
 
 /// Image of an entry, "/boot/vmlinuz-6.1.0-37-amd64", and the version in it; empty if its file has no such name.
 std::string kernel_image(const GrubEntry& entry);
@@ -45,16 +40,6 @@ std::string kernel_version(const GrubEntry& entry);
 
 /// Checks that p2pd's modules are installed for kernel `version`, through DKMS or beside it.
 bool has_own_modules(const Host& host, const std::string& version);
-
-/// Kernel that "proxmox-boot-tool kernel pin" made the default.
-struct KernelPin {
-  std::string version;  ///< "6.17.2-1-pve"; empty: none
-  std::string file;     ///< file that says so
-};
-/// Pin of the next boot, or else of every boot.
-KernelPin next_boot_pin(const Host& host);
-/// Pin of every boot.
-KernelPin kernel_pin(const Host& host);
 
 /// Versions that do not start by default: those newer than a pinned kernel, or newer than every kernel with p2pd's
 /// modules where drop-in or hook is installed. Empty if no kernel has them.

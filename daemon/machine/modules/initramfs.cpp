@@ -54,8 +54,7 @@ Result<std::string> listing(const Host& host, const Initramfs& initramfs) {
 Result<std::vector<Initramfs>> initramfs_images(const Host& host) {
   std::vector<Initramfs> out;
   for (const Kernel& kernel : TRY(bootable_kernels(host)))
-    for (const std::string& image :
-         {"/boot/initrd.img-" + kernel.version, "/boot/initramfs-" + kernel.version + ".img"})
+    for (const std::string& image : {"/boot/initrd.img-" + kernel.image, "/boot/initramfs-" + kernel.image + ".img"})
       if (host.files().exists(image)) {
         out.push_back({kernel.version, image});
         break;

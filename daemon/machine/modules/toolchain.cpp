@@ -101,7 +101,7 @@ std::string strictness_of(const BuildTarget& target) {
 
 Result<std::vector<BuildTarget>> build_targets(const Host& host) {
   const std::string running = host.line("/proc/sys/kernel/osrelease").value_or("");
-  const auto bootable = kernels_by_release(host);
+  const auto bootable = bootable_kernels(host);
   if (!bootable && bootable.error().code != ErrorCode::not_found) return Failure(bootable.error());
   std::vector<BuildTarget> targets;
   for (const Kernel& kernel : bootable.value_or(std::vector<Kernel>()))
