@@ -23,10 +23,10 @@ void warn_of_containers(const Host& host, Finding& finding) {
     if (guest.nvidia_files) names.push_back(guest.text());
   if (names.empty()) return;
   finding.saw("/etc/pve/lxc", fmt::format("{}", fmt::join(names, ", ")));
-  finding.facts["warnings"].push_back(
-      fmt::format("{} {} the GPUs with NVIDIA libraries of {} own: install those of the host's driver version in {}",
-                  fmt::join(names, ", "), names.size() == 1 ? "uses" : "use", names.size() == 1 ? "its" : "their",
-                  names.size() == 1 ? "it" : "each"));
+  finding.facts["warnings"].push_back(fmt::format(
+      "{} {} the GPUs with NVIDIA libraries of {} own: when P2P is proven, install those of the host's driver in {}",
+      fmt::join(names, ", "), names.size() == 1 ? "uses" : "use", names.size() == 1 ? "its" : "their",
+      names.size() == 1 ? "it" : "each"));
 }
 
 Result<Finding> look_at_specifications(const Host& host) {

@@ -39,11 +39,11 @@ Result<Finding> check(const Host& host, const Parameters&) {
                             host.files().exists("/run/reboot-required") ? "; a reboot is required" : ""));
     return finding;
   }
-  finding.set(
-      Verdict::fail,
-      fmt::format("dpkg was interrupted: {} packages half installed{}, {} updates not written", interrupted.size(),
-                  interrupted.empty() ? "" : ", " + interrupted.front() + " first", updates),
-      "Run \"dpkg --configure -a\", then \"apt-get --fix-broken install\".");
+  finding.set(Verdict::fail,
+              fmt::format("dpkg was interrupted: {} packages half installed{}{}", interrupted.size(),
+                          interrupted.empty() ? "" : ", " + interrupted.front() + " first",
+                          updates == 0 ? "" : fmt::format(", {} updates not written", updates)),
+              "Run \"sudo dpkg --configure -a\", then \"sudo apt-get --fix-broken install\".");
   if (const auto locks = package_locks(host).value_or(std::nullopt); locks && !locks->empty())
     finding.set(Verdict::not_applicable,
                 fmt::format("process {} {} installs packages now: the state is checked after it ends",

@@ -75,9 +75,9 @@ Result<Finding> check(const Host& host, const Parameters& parameters) {
     return finding;
   }
   finding.set(
-      Verdict::fail, finding.summary + ", and drivers refuse P2P behind its emulated chipset",
-      "On the host, give these GPUs the same clique (QEMU: vfio-pci, x-nv-gpudirect-clique=0), with iommu=pt and "
-      "without ACS redirection; or take them out of the guest and run p2pd on the host.");
+      Verdict::fail, finding.summary + ", and stock drivers refuse P2P behind its emulated chipset",
+      "On the host, give these GPUs the same clique (QEMU: vfio-pci, x-nv-gpudirect-clique=0), and leave its IOMMU and "
+      "ACS as they are, which isolate the guest; or take them out of the guest and run p2pd on the host.");
   return finding;
 }
 

@@ -1,17 +1,42 @@
 // SPDX-License-Identifier: MIT
 #include "base/wrap.hpp"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
+#include <iterator>
 #include <sstream>
+#include <vector>
 
 namespace p2pd {
+namespace {
+
+/// The words of `text`; what stands in double quotes is one, if it has at most `most` columns.
+std::vector<std::string> words_of(const std::string& text, std::size_t most, ColumnsOf columns) {
+  std::istringstream in(text);
+  const std::vector<std::string> words{std::istream_iterator<std::string>(in), {}};
+  std::vector<std::string> out;
+  for (auto word = words.begin(); word != words.end(); ++word) {
+    out.push_back(*word);
+    if (word->front() != '"' || word->find('"', 1) != word->npos) continue;
+    const auto last =
+        std::find_if(word + 1, words.end(), [](const std::string& one) { return one.find('"') != one.npos; });
+    if (last == words.end()) continue;
+    const std::string whole = fmt::format("{}", fmt::join(word, last + 1, " "));
+    if (columns(whole) > most) continue;
+    out.back() = whole;
+    word = last;
+  }
+  return out;
+}
+
+}  // namespace
 
 std::string wrap(const std::string& text, std::size_t indent, std::size_t width, ColumnsOf columns) {
-  std::istringstream words(text);
   std::string out;
-  std::string word;
   std::size_t at = 0;
-  while (words >> word) {
+  for (const std::string& word : words_of(text, width - std::min(indent, width), columns)) {
     if (at > 0 && indent + at + 1 + columns(word) > width) {
       out += "\n" + std::string(indent, ' ');
       at = 0;

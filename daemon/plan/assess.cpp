@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "base/json_members.hpp"
+#include "machine/boot/grub.hpp"
 #include "machine/boot/kernel_arguments.hpp"
 #include "machine/driver/ready.hpp"
 
@@ -105,9 +106,14 @@ void name_arguments(std::vector<Standing>& steps) {
       wanted = merged_arguments(std::move(wanted), wanted_kernel_arguments(s.step->with));
   std::erase(wanted, kChosenAcsArgument);
   if (wanted.empty()) return;
-  for (Standing& s : steps)
-    if (asks(s))
-      s.next.replace(s.next.find(kTheArguments), kTheArguments.size(), fmt::format("{}", fmt::join(wanted, " ")));
+  for (Standing& s : steps) {
+    if (!asks(s)) continue;
+    const std::size_t at = s.next.find(kTheArguments);
+    if (s.next.find(kTheGrubArguments) == at)
+      s.next.replace(at, kTheGrubArguments.size(), grub_line(wanted));
+    else
+      s.next.replace(at, kTheArguments.size(), fmt::format("{}", fmt::join(wanted, " ")));
+  }
 }
 
 /// "P2P is proven on this boot: 2 ordered pairs, ..." from the summary "proven: 2 ordered pairs, ..." of a proof.

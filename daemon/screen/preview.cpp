@@ -225,7 +225,13 @@ std::string driver_text(const PlanPreview& all) {
 
 bool is_reported(const PlanPreview& all) {
   const Finding* choice = driver_choice(all);
-  return choice == nullptr || !swaps_modules(all) || choice->facts.value("reported", false);
+  const auto is_trial = [](const Preview& one) {
+    const bool later = one.standing.kind == Standing::Kind::waits && one.standing.finding.verdict == Verdict::fail &&
+                       one.standing.step->check == "driver-peers";
+    return later || (one.standing.step->first && !one.changes.empty());
+  };
+  if (swaps_modules(all)) return choice == nullptr || choice->facts.value("reported", false);
+  return std::ranges::none_of(all.steps, is_trial);
 }
 
 std::vector<Obstruction> obstructions(const PlanPreview& all) {

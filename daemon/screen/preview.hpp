@@ -76,7 +76,8 @@ std::string losses_text(const PlanPreview& all);
 /// evidence for the new one; or that it is not chosen yet. Empty: apply changes no driver.
 std::string driver_text(const PlanPreview& all);
 
-/// True if somebody reported P2P between such cards with the driver that comes, or if none comes.
+/// True if each change to the driver was reported to give P2P between such cards, or none comes: no options of the
+/// driver that nobody reported, and none that only shows later.
 bool is_reported(const PlanPreview& all);
 
 /// Blocked steps that one action of the operator unblocks.

@@ -202,11 +202,12 @@ TEST_CASE("assess: a step that asks for the arguments by hand names all that are
       "  - {gate: acs, title: t, check: now, fix: live, with: {name: acs}, needs: [loader]}\n";
   const Registry words = World::registry();
   Plan plan = parse_plan(yaml, "p.yaml", words).value();
+  std::string asks = "Add the kernel arguments to FILE.";
   const auto next = [&] {
-    const Assessment seen = assess(plan, words, [](const Step& step) {
+    const Assessment seen = assess(plan, words, [&](const Step& step) {
       Finding finding;
       finding.verdict = Verdict::fail;
-      finding.next = step.id == "loader" ? "Add the kernel arguments to FILE." : "";
+      finding.next = step.id == "loader" ? asks : "";
       return finding;
     });
     CHECK(seen.steps[0].next == seen.steps[1].next);
@@ -216,6 +217,8 @@ TEST_CASE("assess: a step that asks for the arguments by hand names all that are
   plan.steps[1].with["arguments"] = {"iommu=pt"};
   plan.steps[2].with["arguments"] = {"pci=disable_acs_redir=0000:00:01.1;0000:00:03.1"};
   CHECK(next() == "Add iommu=pt pci=disable_acs_redir=0000:00:01.1;0000:00:03.1 to FILE.");
+  asks = "Add the kernel arguments as GRUB reads them to FILE.";
+  CHECK(next() == R"(Add iommu=pt pci=disable_acs_redir=0000:00:01.1\;0000:00:03.1 to FILE.)");
   plan.steps[2].with["arguments"] = {"pci=disable_acs_redir=chosen"};
   CHECK(next() == "Add iommu=pt to FILE.");
 }

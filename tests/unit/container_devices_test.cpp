@@ -221,8 +221,7 @@ TEST_CASE("container-devices: a container of Proxmox VE that has GPUs has librar
   machine.put("etc/pve/lxc/104.conf", "hostname: web\nmp0: /srv,mp=/dev\n");
   CHECK_FALSE(machine.look().facts.contains("warnings"));
   machine.put("etc/pve/lxc/105.conf", "hostname: llm\nlxc.mount.entry: /dev/nvidia0 dev/nvidia0 none bind,optional\n");
-  CHECK(
-      machine.look().facts["warnings"] ==
-      nlohmann::json{"container 105 (llm) uses the GPUs with NVIDIA libraries of its own: install those of the host's "
-                     "driver version in it"});
+  CHECK(machine.look().facts["warnings"] ==
+        nlohmann::json{"container 105 (llm) uses the GPUs with NVIDIA libraries of its own: when P2P is proven, "
+                       "install those of the host's driver in it"});
 }

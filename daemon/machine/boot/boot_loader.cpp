@@ -51,11 +51,12 @@ std::string add_arguments_by_hand(const Host& host) {
            "/etc/kernel/cmdline, run \"sudo kernel-install add $(uname -r) /boot/vmlinuz-$(uname -r)\" and reboot.";
   if (systemd) return add + "the line \"options\" of the boot entry (\"bootctl list\" names its file) and reboot.";
   if (!info.empty() && !info.starts_with("GRUB")) return add + "the configuration of " + info + " and reboot.";
-  if (uses_proxmox_boot_tool(host))
-    return add + "GRUB_CMDLINE_LINUX_DEFAULT in /etc/default/grub, run \"sudo proxmox-boot-tool refresh\" and reboot.";
+  const std::string grub =
+      fmt::format("Add {} to GRUB_CMDLINE_LINUX_DEFAULT in /etc/default/grub unless there, run ", kTheGrubArguments);
+  if (uses_proxmox_boot_tool(host)) return grub + "\"sudo proxmox-boot-tool refresh\" and reboot.";
   if (!host.files().exists(kGrubConfig) && host.has_program("grubby"))
-    return fmt::format("Run \"sudo grubby --update-kernel=ALL --args='{}'\" and reboot.", kTheArguments);
-  return add + "GRUB_CMDLINE_LINUX_DEFAULT in /etc/default/grub, run \"sudo update-grub\" and reboot.";
+    return fmt::format("Run \"sudo grubby --update-kernel=ALL --args='{}'\" and reboot.", kTheGrubArguments);
+  return grub + "\"sudo update-grub\" and reboot.";
 }
 
 Result<std::vector<std::string>> permanent_arguments(const Host& host) {

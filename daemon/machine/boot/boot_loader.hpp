@@ -51,7 +51,8 @@ Result<const BootLoader*> boot_loader(const Host& host);
 /// Arguments that p2pd made permanent on this host, or in this image; ErrorCode::invalid: see drop_in_arguments().
 Result<std::vector<std::string>> permanent_arguments(const Host& host);
 
-/// How a person adds kTheArguments on this host, one sentence; assess() puts the wanted ones in their place.
+/// How a person adds kTheArguments, or kTheGrubArguments, on this host, one sentence; assess() puts the wanted ones in
+/// their place.
 std::string add_arguments_by_hand(const Host& host);
 
 /// Error if systemd-boot of this host cannot boot an entry once; ErrorCode::denied: known to root alone.

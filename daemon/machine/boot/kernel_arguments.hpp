@@ -58,6 +58,8 @@ bool may_keep_acs_redirect(std::string_view release);
 
 /// Words in a `next` that stand for the arguments which a step wants; assess() puts them there.
 inline constexpr std::string_view kTheArguments = "the kernel arguments";
+/// The same as GRUB reads them, whose commands end at a ";".
+inline constexpr std::string_view kTheGrubArguments = "the kernel arguments as GRUB reads them";
 
 /// Values of parameter `arguments`, without repetitions.
 std::vector<std::string> wanted_kernel_arguments(const Parameters& parameters);

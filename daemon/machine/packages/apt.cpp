@@ -224,8 +224,9 @@ Result<void> finish_interrupted(Host& host, const std::map<std::string, std::str
   auto fixed = run_installer(host, apt_get({"--fix-broken", "install"}));
   if (fixed) return {};
   if (fixed.error().code != ErrorCode::command) return fixed;
-  return fail(ErrorCode::command, "dpkg was interrupted and cannot go on: " + fixed.error().message,
-              "Run \"dpkg --configure -a\" and \"apt-get --fix-broken install\", and resolve what they report.");
+  return fail(
+      ErrorCode::command, "dpkg was interrupted and cannot go on: " + fixed.error().message,
+      "Run \"sudo dpkg --configure -a\" and \"sudo apt-get --fix-broken install\", and resolve what they report.");
 }
 
 }  // namespace
