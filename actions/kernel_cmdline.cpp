@@ -41,24 +41,10 @@ Result<Arguments> arguments_of(const Host& host, const Parameters& parameters) {
   return wanted;
 }
 
-std::string cost_of(const Arguments& arguments) {
-  std::string cost;
-  for (const std::string& text : arguments) {
-    const KernelArgument argument = kernel_argument(text);
-    const bool translation = argument.key == "iommu" || argument.key == "intel_iommu" || argument.key == "amd_iommu";
-    if (translation && (argument.value == "pt" || argument.value == "off"))
-      cost += text + ": every device can read and write all of this host's memory; ";
-    if (argument.key == "pci" && argument.value.value_or("").find("acs") != std::string::npos)
-      cost += "pci=disable_acs_redir: pass no device below these ports to a guest; ";
-  }
-  if (!cost.empty()) cost.resize(cost.size() - 2);
-  return cost;
-}
-
 Result<Description> describe(const Host& host, const Parameters& parameters) {
   const Arguments wanted = TRY(arguments_of(host, parameters));
   Description description;
-  description.cost = cost_of(wanted);
+  description.cost = isolation_cost(wanted);
   description.summary = host.live() ? "try to boot with" : "boot with";
   for (const std::string& argument : wanted) description.summary += " " + argument;
   TRY(TRY(boot_loader(host))->describe(host, wanted, description));

@@ -9,6 +9,7 @@
 
 #include "base/json_members.hpp"
 #include "base/strings.hpp"
+#include "machine/boot/kernel_arguments.hpp"
 #include "machine/hardware/peer_groups.hpp"
 #include "screen/preview.hpp"
 
@@ -18,7 +19,8 @@ namespace {
 constexpr std::string_view kFirmware = "firmware setup (BIOS)";  ///< in a `next` about it
 constexpr std::size_t kAloneRows = 3;                            ///< GPUs without a peer that are shown
 constexpr std::size_t kFixes = 5;                                ///< failing steps shown when p2pd fixes them
-constexpr std::size_t kNarrow = 70;                              ///< columns below which tasks get fewer lines
+constexpr std::size_t kFew = 2;      ///< of them, and of tasks on a narrow terminal, that get two lines each
+constexpr std::size_t kNarrow = 70;  ///< columns of a narrow terminal, below
 
 std::string things(std::size_t count) { return fmt::format("{} thing{}", count, count == 1 ? "" : "s"); }
 
@@ -56,12 +58,12 @@ std::string below_heading(const std::string& next) {
   return capitalized(next.substr(prefix.size()));
 }
 
-/// Prints the obstructions of one place, numbered from `number` on.
-void print_obstructions(const std::vector<const Obstruction*>& some, const std::string& heading, std::size_t& number) {
+/// Prints the obstructions of one place, numbered from `number` on, each cut to `lines` lines.
+void print_obstructions(const std::vector<const Obstruction*>& some, const std::string& heading, std::size_t lines,
+                        std::size_t& number) {
   if (some.empty()) return;
   print_line(heading);
   Rows rows;
-  const std::size_t lines = text_width() < kNarrow ? 1 : 2;
   for (const Obstruction* one : some) {
     std::vector<std::string> ids;
     for (const Preview* preview : one->steps) ids.push_back(preview->standing.step->id);
@@ -74,16 +76,31 @@ void print_obstructions(const std::vector<const Obstruction*>& some, const std::
   print_table(rows);
 }
 
+/// A row for each cost in security.
+Rows cost_rows(std::set<std::string> costs) {
+  costs.erase("");
+  Rows rows;
+  for (const std::string& cost : costs) rows.push_back({paint(Colour::yellow, "security"), shortened(cost, kScreen)});
+  return rows;
+}
+
 /// Prints the operator's tasks: all of the firmware setup in one visit, then the rest.
 void print_operator(const PlanPreview& all) {
   const std::vector<Obstruction> found = obstructions(all);
   std::vector<const Obstruction*> firmware, others;
   for (const Obstruction& one : found)
     (one.next.find(kFirmware) == std::string::npos ? others : firmware).push_back(&one);
+  const std::size_t lines = text_width() < kNarrow && found.size() > kFew ? 1 : 2;
   std::size_t number = 0;
-  print_obstructions(firmware, fmt::format("In the {}{}:", kFirmware, firmware.size() > 1 ? ", one visit" : ""),
+  print_obstructions(firmware, fmt::format("In the {}{}:", kFirmware, firmware.size() > 1 ? ", one visit" : ""), lines,
                      number);
-  print_obstructions(others, firmware.empty() ? "To do:" : "And:", number);
+  print_obstructions(others, firmware.empty() ? "To do:" : "And:", lines, number);
+  std::set<std::string> costs;  // of kernel arguments that are added by hand
+  for (const Preview& preview : all.steps)
+    for (const std::string& argument : wanted_kernel_arguments(preview.standing.step->with))
+      if (preview.blocked && preview.next.find(argument.substr(0, argument.find(';'))) != std::string::npos)
+        costs.insert(isolation_cost({argument}));
+  print_table(cost_rows(std::move(costs)));
 }
 
 /// Failing steps that p2pd fixes, what that costs in security, and what is waited for.
@@ -98,12 +115,10 @@ void print_fixes(const PlanPreview& all) {
   }
   const std::size_t left = failing.size() - std::min(failing.size(), kFixes);
   failing.resize(failing.size() - left);
-  Rows rows = check_rows(failing, all, 1);
+  Rows rows = check_rows(failing, all, failing.size() <= kFew ? 2 : 1);
   if (left > 0) rows.push_back({mark_of_planned(), "", fmt::format("and {} more", left)});
   print_table(rows);
-  costs.erase("");
-  rows.clear();
-  for (const std::string& cost : costs) rows.push_back({paint(Colour::yellow, "security"), shortened(cost, kScreen)});
+  rows = cost_rows(std::move(costs));
   for (const std::string& obstacle : waits)
     rows.push_back({paint(Colour::yellow, "waits for"), shortened(obstacle, 2 * kScreen)});
   print_table(rows);
@@ -197,8 +212,8 @@ void print_verdict(const PlanPreview& all) {
   if (all.blocked) print_operator(all);
   if (all.outlook == Outlook::fixable) print_fixes(all);
   if (const std::string driver = driver_text(all); !driver.empty())
-    print_table(
-        {{"driver", all.blocked ? shortened(driver, (text_width() < kNarrow ? 2 : 3) * (text_width() - 9)) : driver}});
+    print_table({{"driver", all.blocked ? shortened(driver, (text_width() < kNarrow ? 3 : 6) * (text_width() - 9) / 2)
+                                        : driver}});
   print_warnings(all);
   print_alone(all);
   if (const std::string next = next_text(all); !next.empty())

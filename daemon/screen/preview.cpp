@@ -196,15 +196,15 @@ static bool swaps_modules(const PlanPreview& all) {
   });
 }
 
-/// "550.163.01 (5 packages stay)"
+/// "550.163.01 (5 packages stay)", "535.247.01, 8 packages purged": a narrow screen drops what is in parentheses.
 static std::string driver_before(const PlanPreview& all, const DriverInstall& install) {
   const std::string losses = losses_text(all);
   const bool stay = driver_choice(all)->facts.value("keeps_packages", false);
   if (!install.packages.empty())
-    return fmt::format("{} ({})", fmt::join(install.package_versions(), ", "),
-                       stay             ? fmt::format("{} packages stay", install.packages.size())
-                       : losses.empty() ? "its packages are purged"
-                                        : losses + " purged");
+    return fmt::format("{}{}", fmt::join(install.package_versions(), ", "),
+                       stay             ? fmt::format(" ({} packages stay)", install.packages.size())
+                       : losses.empty() ? ", its packages purged"
+                                        : ", " + losses + " purged");
   if (!install.runfile.installed) return "no driver";
   return install.runfile.version + (install.runfile.version.empty() ? "NVIDIA's runfile" : " of NVIDIA's runfile");
 }

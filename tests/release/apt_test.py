@@ -4,8 +4,8 @@
 Needs root, GnuPG and apt-ftparchive.
 
 ROOT is a tree made by tests/release/tree with the packages of tests/release/packages, OUT a folder with p2pd's package, OLD are packages of
-earlier releases, the oldest first; without any, this package stands in, with a lower version. The lines that a person types to install are
-those of README.md. Prints "ok NAME" or "FAIL NAME: why" a scenario.
+earlier releases, the oldest first; this package with a lower version comes after them (an open run of an earlier release: world/upgrade).
+The lines that a person types to install are those of README.md. Prints "ok NAME" or "FAIL NAME: why" a scenario.
 """
 import functools
 import http.server
@@ -25,7 +25,8 @@ from namespaces import arguments  # noqa: E402
 from service import Scenarios, cases_of, expect, files  # noqa: E402
 
 ADDRESS = "https://ADDRESS"  # README's word for where a release is found
-UNTYPED = "sudo() { DEBIAN_FRONTEND=noninteractive \"$@\"; }; apt() { command apt -y \"$@\"; }\n"
+# a person answers "no" where dpkg asks whether a file that they changed is replaced
+UNTYPED = "sudo() { DEBIAN_FRONTEND=noninteractive \"$@\"; }; apt() { command apt -y -o DPkg::Options::=--force-confold \"$@\"; }\n"
 DAY = 86400
 
 
@@ -206,8 +207,8 @@ def main():
     place.mkdir(parents=True)
     packages = [pathlib.Path(word).resolve() for word in words[1:] if word.endswith(".deb")]
     newest, = pathlib.Path(words[0]).resolve().glob("p2pd_*.deb")
-    older = packages or [changed(place, newest, r"(?m)^Version: (.*)$", r"Version: \1~older").rename(place / "p2pd_older.deb")]
-    PUBLISHER = Publisher(place, [*older, newest])
+    before = changed(place, newest, r"(?m)^Version: (.*)$", r"Version: \1~older").rename(place / "p2pd_older.deb")
+    PUBLISHER = Publisher(place, [*packages, before, newest])
     scenarios = Scenarios(root, work, [word for word in words[1:] if not word.endswith(".deb")], with_p2pd=False)
     given = {name: text for name, text in files().items() if "blocked" in name}
     for case in scenarios.wanted(cases_of(globals())):

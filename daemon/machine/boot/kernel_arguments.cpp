@@ -153,6 +153,20 @@ std::vector<std::string> wanted_kernel_arguments(const Parameters& parameters) {
   return merged_arguments({}, found->get<std::vector<std::string>>());
 }
 
+std::string isolation_cost(const std::vector<std::string>& arguments) {
+  std::string cost;
+  for (const std::string& text : arguments) {
+    const KernelArgument argument = kernel_argument(text);
+    const bool translation = argument.key == "iommu" || argument.key == "intel_iommu" || argument.key == "amd_iommu";
+    if (translation && (argument.value == "pt" || argument.value == "off"))
+      cost += text + ": every device can read and write all of this host's memory; ";
+    if (argument.key == "pci" && argument.value.value_or("").find("acs") != std::string::npos)
+      cost += "pci=disable_acs_redir: pass no device below these ports to a guest; ";
+  }
+  if (!cost.empty()) cost.resize(cost.size() - 2);
+  return cost;
+}
+
 std::vector<std::string> merged_arguments(std::vector<std::string> first, const std::vector<std::string>& second) {
   for (const std::string& argument : second)
     if (std::ranges::count(first, argument) == 0) first.push_back(argument);

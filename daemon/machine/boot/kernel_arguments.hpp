@@ -64,6 +64,9 @@ inline constexpr std::string_view kTheGrubArguments = "the kernel arguments as G
 /// Values of parameter `arguments`, without repetitions.
 std::vector<std::string> wanted_kernel_arguments(const Parameters& parameters);
 
+/// What `arguments` cost in security, for people; empty: nothing.
+std::string isolation_cost(const std::vector<std::string>& arguments);
+
 /// Returns `first` without what `second` overrides, then those of `second` that it lacks.
 std::vector<std::string> merged_arguments(std::vector<std::string> first, const std::vector<std::string>& second);
 

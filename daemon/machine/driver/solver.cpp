@@ -143,7 +143,8 @@ EntryVerdict judge_usable(const Catalogue& catalogue, const CatalogueEntry& entr
     verdict.reason =
         fmt::format("it fits the running kernel {}, but not every bootable one: {}", running, verdict.reason);
   }
-  if (verdict.fit == Fit::untried) verdict.reason += ": apply builds it first, and changes nothing where that fails";
+  if (verdict.fit == Fit::untried && machine.distribution.uses_apt())
+    verdict.reason += ": apply builds it first, and changes nothing where that fails";
   return verdict;
 }
 
@@ -500,15 +501,13 @@ Machine as_by_hand(Machine machine) {
 void settle_by_hand(Choice& choice, const Catalogue& catalogue, const Machine& machine) {
   const std::string& system = machine.distribution.name.empty() ? machine.distribution.id : machine.distribution.name;
   const Machine by_hand = as_by_hand(machine);
-  Choice other = choice;
-  other.table.clear();
-  for (const CatalogueEntry& entry : catalogue.entries) other.table.push_back(judge_entry(catalogue, entry, by_hand));
-  const EntryVerdict* best = best_verdict(other, by_hand);
+  const EntryVerdict* best = best_verdict(choice, by_hand);
   Gate gate{"distribution",
             fmt::format("p2pd replaces drivers by apt, which {} does not have",
                         system.empty() ? std::string_view("this system") : system),
             ""};
   if (best == nullptr) {
+    Choice other = choice;
     settle_without_entry(other, by_hand);
     gate.next = fmt::format("Install a driver with P2P by hand; {}. {}", other.summary, other.next);
     return settle(choice, gate);
@@ -529,12 +528,14 @@ void settle_by_hand(Choice& choice, const Catalogue& catalogue, const Machine& m
 Choice choose_for_all(const Catalogue& catalogue, const Machine& machine) {
   Choice choice;
   choice.notes = catalogue.notes;
-  for (const CatalogueEntry& entry : catalogue.entries) choice.table.push_back(judge_entry(catalogue, entry, machine));
+  const bool apt = machine.distribution.uses_apt();
+  const Machine judged = apt ? machine : as_by_hand(machine);
+  for (const CatalogueEntry& entry : catalogue.entries) choice.table.push_back(judge_entry(catalogue, entry, judged));
   choice.possible = possible_grafts(catalogue, machine);
   if (auto gate = model_gate(machine)) return settle(choice, *gate), choice;
   if (needs_no_patch(machine)) return settle_without_patch(choice, machine), choice;
   if (auto gate = bar1_gate(catalogue, machine, choice)) return settle(choice, *gate), choice;
-  if (!machine.distribution.uses_apt()) return settle_by_hand(choice, catalogue, machine), choice;
+  if (!apt) return settle_by_hand(choice, catalogue, machine), choice;
   if (machine.kernels.empty()) choice.questions.push_back("no bootable kernel is known");
   const EntryVerdict* best = best_verdict(choice, machine);
   if (best == nullptr) return settle_without_entry(choice, machine), choice;
