@@ -77,7 +77,7 @@ class LastRun(Case):
         self.use("rtx4090-x2-dpkg-broken")
         told = self.json("apply", code=4)
         self.assertTrue(told["reason"].startswith("driver needs packages: dpkg was interrupted"), told["reason"])
-        self.assertTrue(told["next"].startswith('Run "dpkg --configure -a"'), told["next"])
+        self.assertTrue(told["next"].startswith('Run "sudo dpkg --configure -a"'), told["next"])
 
 
 class Verify(Case):
