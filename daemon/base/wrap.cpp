@@ -12,7 +12,7 @@
 namespace p2pd {
 namespace {
 
-/// The words of `text`; what stands in double quotes is one, if it has at most `most` columns.
+/// Splits `text` into words. A text in double quotes is one word if it has at most `most` columns.
 std::vector<std::string> words_of(const std::string& text, std::size_t most, ColumnsOf columns) {
   std::istringstream in(text);
   const std::vector<std::string> words{std::istream_iterator<std::string>(in), {}};

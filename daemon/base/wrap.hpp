@@ -11,8 +11,8 @@ namespace p2pd {
 using ColumnsOf = std::size_t (*)(std::string_view word);
 inline std::size_t bytes_of(std::string_view word) { return word.size(); }
 
-/// `text` wrapped at words to `width` columns; it begins at column `indent`, and so do its further lines. What stands
-/// in double quotes, such as a command, stays on one line where that has room.
+/// `text` wrapped at words to `width` columns; it begins at column `indent`, and so do its further lines. A
+/// command in double quotes is not broken if one line has room for it.
 std::string wrap(const std::string& text, std::size_t indent, std::size_t width, ColumnsOf columns = bytes_of);
 
 constexpr std::size_t kColumns = 80;  ///< of a terminal whose width is not asked for

@@ -30,8 +30,8 @@ HOMES = set(ROOMS[-1][1])  # first word of a header of ours
 # Lines of C++ that a room may have. Anybody lowers a number; raise one only with its reason beside it.
 BUDGET = {
     # p2pctl asks or refuses, has help, examples and exit codes for each verb, and says how sure it is of a driver: ctl, screen, driver.
-    # base has what both programs' text needs (wrap, which breaks no command, terminal), and files as they will be, so that plan --diff shows each once. Evidence
-    # names the release that was built: catalogue, driver
+    # base has what both programs' text needs (wrap, terminal), and files as they will be, so that plan --diff shows each once. Evidence
+    # names the release that was built: catalogue, driver. wrap breaks no command in quotes: base
     # base has the reader and writer of structs, and machine/hardware the measurement: the bench had both to itself
     # a build for every version of a driver's packages, without a runfile; that a plan purges packages is said first: catalogue, driver,
     # probes, and some lines in actions, base, ctl, screen. What archives really hold (empty packages of an old branch, a runfile that is

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
-// Wrapped text: at words, and a command in quotes on one line where that has room.
+// Text is broken at words, and not within a command in quotes if one line has room for it.
 #include "base/wrap.hpp"
 #include "catch.hpp"
 
 using namespace p2pd;
 
-TEST_CASE("wrap: text breaks at words, and further lines begin below the first") {
+TEST_CASE("wrap: text is broken at words; further lines have the indent of the first") {
   CHECK(wrap("", 0, 10) == "");
   CHECK(wrap("one two  three", 0, 80) == "one two three");
   CHECK(wrap("one two three", 2, 9) == "one two\n  three");
@@ -13,7 +13,7 @@ TEST_CASE("wrap: text breaks at words, and further lines begin below the first")
   CHECK(wrap("a b", 9, 4) == "a\n         b");  // indented beyond the width
 }
 
-TEST_CASE("wrap: a command in quotes stays on one line, if a line has room for it") {
+TEST_CASE("wrap: a command in quotes is not broken if one line has room for it") {
   CHECK(wrap("Run \"sudo update-grub\", then reboot.", 0, 20) == "Run\n\"sudo update-grub\",\nthen reboot.");
   CHECK(wrap("Run \"sudo update-grub\" now", 0, 12) == "Run \"sudo\nupdate-grub\"\nnow");
   CHECK(wrap("a \"b c\" \"d e\"", 0, 6) == "a\n\"b c\"\n\"d e\"");
