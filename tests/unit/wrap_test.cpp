@@ -5,7 +5,7 @@
 
 using namespace p2pd;
 
-TEST_CASE("wrap: text is broken at words; further lines have the indent of the first") {
+TEST_CASE("wrap: text is broken at words, and further lines have the indent of the first") {
   CHECK(wrap("", 0, 10) == "");
   CHECK(wrap("one two  three", 0, 80) == "one two three");
   CHECK(wrap("one two three", 2, 9) == "one two\n  three");
