@@ -211,10 +211,12 @@ def case_hooks(slurm):
     slurm.until("gpu1", "resumed once no run is open", given)
 
 
-def hooks_of(machine, run):
-    """The directories of hooks that passed in a run."""
-    history = json.loads(machine.run("p2pctl history --json"))
-    return [event["text"] for event in history["events"] if event["type"] == "hooks" and event["run"] == run]
+def wait_hooks(machine, run, *directories):
+    """Waits until the hooks of these directories, and no others, have passed in a run: those after its end come after its state."""
+    def passed():
+        events = json.loads(machine.run("p2pctl history --json"))["events"]
+        return [event["text"] for event in events if event["type"] == "hooks" and event["run"] == run] == list(directories)
+    machine.until(passed, f"the hooks {' and '.join(directories)} of run {run} have passed", 60)
 
 
 def case_p2pd_waits_for_jobs(slurm):
@@ -230,11 +232,11 @@ def case_p2pd_waits_for_jobs(slurm):
         expect(len(slurm.first.boots) == boots and ARGUMENT in slurm.first.read("/boot/grub/grub.cfg"), "it was changed under the job")
     run = slurm.first.ends("reverted")["run"]
     slurm.until("gpu1", "drained", drained_by_us)
-    expect(hooks_of(slurm.first, run) == ["before-change.d", "on-failure.d"], f"{hooks_of(slurm.first, run)}")
+    wait_hooks(slurm.first, run, "before-change.d", "on-failure.d")
     run = slurm.first.apply("pair")
     slurm.first.ends("ready", run)
     slurm.until("gpu1", "resumed", given)
-    expect(hooks_of(slurm.first, run) == ["before-change.d", "after-ready.d"], f"{hooks_of(slurm.first, run)}")
+    wait_hooks(slurm.first, run, "before-change.d", "after-ready.d")
 
 
 def case_slurmctld_is_away(slurm):
