@@ -203,12 +203,27 @@ def case_hooks(slurm):
         expect("DRAIN" in slurm.node("gpu1")[0] and slurm.node("gpu1")[1] == "p2pd: it changes this machine", f"{slurm.node('gpu1')}")
         slurm.first.until(hook, "no job runs", 60)
     slurm.stays("gpu1", lambda state, *_: "DRAIN" in state)
-    slurm.first.run(f"{SCRIPT} on-failure")
-    expect(drained_by_us(*slurm.node("gpu1")), f"{slurm.node('gpu1')}")
-    slurm.first.run(f"{SCRIPT} after-ready")
-    slurm.until("gpu1", "resumed by the hook", given)
+    slurm.first.run("mv /run/p2pd/ready /run/p2pd/withdrawn")
+    for verb in ("after-ready", "on-failure"):
+        slurm.first.run(f"{SCRIPT} {verb}")
+        expect(drained_by_us(*slurm.node("gpu1")), f"{verb} of a node that is not ready: {slurm.node('gpu1')}")
+    slurm.first.run("mv /run/p2pd/withdrawn /run/p2pd/ready")
+    for verb in ("after-ready", "on-failure"):
+        slurm.first.run(f"{hook}; {SCRIPT} {verb}")
+        expect(given(*slurm.node("gpu1")), f"{verb} of a ready node: {slurm.node('gpu1')}")
     slurm.first.run(f"{hook} && p2pctl cancel --yes")
     slurm.until("gpu1", "resumed once no run is open", given)
+
+
+def case_p2pctl_does_not_answer(slurm):
+    """A node too busy for an answer stays as it is."""
+    slurm.first.write("/etc/slurm/busy", "#!/bin/sh\nexec sleep 60\n")
+    slurm.first.run("chmod 755 /etc/slurm/busy && mount --bind /etc/slurm/busy /usr/bin/p2pctl")
+    for verb in ("check", "after-ready", "on-failure"):
+        done = slurm.first.shell(f"{SCRIPT} {verb}")
+        expect(done.returncode == 1 and "does not answer in 10 s" in done.stdout, f"{verb}: {done.returncode}: {done.stdout}")
+        expect(given(*slurm.node("gpu1")), f"{verb}: {slurm.node('gpu1')}")
+    slurm.first.run("umount /usr/bin/p2pctl")
 
 
 def wait_hooks(machine, run, *directories):
