@@ -210,7 +210,7 @@ def case_hooks(slurm):
     slurm.first.run("mv /run/p2pd/withdrawn /run/p2pd/ready")
     for verb in ("after-ready", "on-failure"):
         slurm.first.run(f"{hook}; {SCRIPT} {verb}")
-        expect(given(*slurm.node("gpu1")), f"{verb} of a ready node: {slurm.node('gpu1')}")
+        slurm.until("gpu1", f"resumed by {verb}", given)
     slurm.first.run(f"{hook} && p2pctl cancel --yes")
     slurm.until("gpu1", "resumed once no run is open", given)
 
@@ -222,7 +222,7 @@ def case_p2pctl_does_not_answer(slurm):
     for verb in ("check", "after-ready", "on-failure"):
         done = slurm.first.shell(f"{SCRIPT} {verb}")
         expect(done.returncode == 1 and "does not answer in 10 s" in done.stdout, f"{verb}: {done.returncode}: {done.stdout}")
-        expect(given(*slurm.node("gpu1")), f"{verb}: {slurm.node('gpu1')}")
+        expect(free(*slurm.node("gpu1")) and "p2p" in slurm.node("gpu1")[2], f"{verb}: {slurm.node('gpu1')}")
     slurm.first.run("umount /usr/bin/p2pctl")
 
 
