@@ -36,7 +36,8 @@ echo "initrd of $1, $(wc -l < /var/lib/initramfs-tools/made)" > "$out"
 """
 # mount of a device that is a folder: what is below /srv/partitions
 MOUNT = """#!/bin/sh
-# Stands in for the kernel's block devices: mounts the folder of a partition.
+# Stands in for the kernel's block devices: mounts the folder of a partition. The first is as one that systemd has mounted at /efi: it
+# cannot be mounted read-only beside that, and mount says so in a warning on standard output.
 for word; do
     case $word in
         /dev/disk/by-uuid/*) device=/srv/partitions/${word##*/} ;;
@@ -46,6 +47,11 @@ for word; do
 done
 [ -n "${device:-}" ] || exec /usr/bin/mount.real "$@"
 [ -e "/dev/disk/by-uuid/${device##*/}" ] || { echo "mount: $place: special device /dev/disk/by-uuid/${device##*/} does not exist." >&2; exit 32; }
+case "$device $*" in "/srv/partitions/0A1B-2C3D "*" -o ro "*)
+    printf "mount warning:\\n      * vda2: Can't mount, would change RO state\\n"
+    echo "mount: $place: $device already mounted on /efi." >&2
+    exit 32 ;;
+esac
 /usr/bin/mount.real --bind "$device" "$place"
 """
 COUNTED = re.compile(r"(.*)\+(\d+)(?:-(\d+))?(\.\w+)")  # name of an entry's file: boots left, boots done
