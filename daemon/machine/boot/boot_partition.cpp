@@ -11,9 +11,8 @@
 namespace p2pd {
 namespace {
 
-/// $0 is the device, $1 the file. The mount ends with the namespace, however the command ends. A partition that is
-/// mounted elsewhere, as systemd-gpt-auto-generator does at /efi, cannot be mounted read-only beside that; mount warns of
-/// it on standard output.
+/// $0 is the device, $1 the file. The mount ends with the namespace, however the command ends. A partition that systemd
+/// mounted at /efi cannot be mounted read-only beside that, of which mount warns on standard output.
 constexpr std::string_view kMount =
     "set -e; mkdir -p /run/p2pd/boot; mount -t vfat -o {} \"$0\" /run/p2pd/boot >/dev/null 2>&1 || "
     "mount -t vfat \"$0\" /run/p2pd/boot >&2; cd /run/p2pd/boot; {}";
