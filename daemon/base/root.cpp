@@ -98,11 +98,10 @@ Result<Root> Root::open(const std::filesystem::path& directory) {
   if (error) return fail_errno("root directory " + directory.string(), error.value());
   auto fd = std::make_shared<Descriptor>(::open(resolved.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
   if (!*fd) return fail_errno("root directory " + directory.string());
-  if (resolved != "/" && ::syscall(__NR_openat2, -1, nullptr, nullptr, 0) < 0 && errno == ENOSYS) {
+  if (resolved != "/" && ::syscall(__NR_openat2, -1, nullptr, nullptr, 0) < 0 && errno == ENOSYS)
     return fail(ErrorCode::io,
                 "this kernel has no openat2(2), without which paths cannot be kept inside a root directory",
                 "Use --root on Linux 5.6 or newer.");
-  }
   return Root(std::move(resolved), std::move(fd));
 }
 
@@ -163,9 +162,8 @@ Result<std::vector<std::string>> RootReader::list(std::string_view path) const {
 
 Result<std::string> RootReader::read_link(std::string_view path) const {
   const Descriptor handle = TRY(open_at(path, O_PATH | O_NOFOLLOW));
-  if (!S_ISLNK(TRY(status_of(handle, std::string(path))).st_mode)) {
+  if (!S_ISLNK(TRY(status_of(handle, std::string(path))).st_mode))
     return fail(ErrorCode::invalid, std::string(path) + " is not a symbolic link");
-  }
   return read_target(handle, std::string(path));
 }
 
@@ -208,12 +206,7 @@ Result<Descriptor> Root::open_parent(const std::string& path, bool create) {
   const std::string above = directory_of(path);
   Result<Descriptor> parent = open_at(above, O_RDONLY | O_DIRECTORY);
   if (parent || !create || parent.error().code != ErrorCode::not_found) return parent;
-  FileState directory;
-  directory.kind = FileState::Kind::directory;
-  directory.mode = 0755;
-  directory.uid = ::geteuid();
-  directory.gid = ::getegid();
-  TRY(put(above, directory));
+  TRY(put(above, {FileState::Kind::directory, {}, 0755, ::geteuid(), ::getegid(), {}}));
   return open_at(above, O_RDONLY | O_DIRECTORY);
 }
 
@@ -225,9 +218,8 @@ Result<void> Root::put(std::string_view path_given, const FileState& state) {
   if (state.kind == FileState::Kind::directory && TRY(dress_directory(parent, name, path, state))) return {};
   const std::string beside = temporary(name);
   Result<void> made = make_inode(parent, beside, path, state);
-  if (made && ::renameat(parent.get(), beside.c_str(), parent.get(), name.c_str()) != 0) {
+  if (made && ::renameat(parent.get(), beside.c_str(), parent.get(), name.c_str()) != 0)
     made = fail_errno(path + ": replace");
-  }
   if (!made) {
     (void)unlink_name(parent, beside, path);  // the first error is the one to return
     return made;
@@ -298,9 +290,10 @@ Result<std::vector<std::string>> RootReader::missing_parents(std::string_view pa
 
 Result<void> RootReader::make_durable() const {
   std::set<dev_t> done;
-  for (const std::string_view folder : {"/", "/boot", "/etc", "/usr", "/var"}) {
+  for (const std::string_view folder : {"/", "/boot", "/boot/efi", "/efi", "/etc", "/usr", "/var"}) {
     const auto fd = open_at(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (!fd && fd.error().code == ErrorCode::not_found) continue;
+    // a system partition that systemd cannot mount holds nothing new
+    if (!fd && (fd.error().code == ErrorCode::not_found || folder.ends_with("/efi"))) continue;
     if (!fd) return Failure(fd.error());
     struct stat info {};
     if (::fstat(fd->get(), &info) != 0) return fail_errno(std::string(folder) + ": stat");
