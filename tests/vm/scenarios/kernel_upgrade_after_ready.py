@@ -14,6 +14,8 @@ def run(machine):
     machine.run("systemctl start --wait p2pd-prove.service", 900)
     machine.offer_packages(packages)
     say(machine.run(f"apt-get -y install {packages[0]} {packages[1]} 2>&1 | tail -3", 2400))
+    # to proxmox-boot-tool, Debian's kernels are as those that somebody built: it keeps those that it was told of
+    machine.run(f"! command -v proxmox-boot-tool || {{ proxmox-boot-tool kernel add {newest} && proxmox-boot-tool refresh; }}", 600)
     boot = machine.wait_boot()
     machine.ssh("systemctl reboot")
     machine.wait_boot(after=boot)
