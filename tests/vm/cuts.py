@@ -79,10 +79,10 @@ def variables_at(kept, log, at):
 
 # ---- instants --------------------------------------------------------------------------------------------------------
 
-def boundaries(log, number, before=True):
-    """Instants right before, unless not wanted, and right after the flush that makes a write durable."""
+def boundaries(log, number):
+    """Instants right before and right after the flush that makes a write durable."""
     after = [flush for flush in log.flushes() if flush > number][:1]
-    return [instant for flush in after for instant in (*[flush] * before, flush + 1)]
+    return [instant for flush in after for instant in (flush, flush + 1)]
 
 
 def instant(log, moments, number, dice):
@@ -94,9 +94,9 @@ def instant(log, moments, number, dice):
         "grub.cfg": [at for number in log.with_content(b"### BEGIN /etc/grub.d/00_header ###") for at in boundaries(log, number)],
         "permanent arguments": [at for number in log.with_content(b"undone by `p2pctl revert`.\noptions ") for at in boundaries(log, number)],
         "trial entry": [at for number in log.with_content(b"p2pd trial: ") for at in boundaries(log, number)],
-        # FAT has no order of writes: until the flush, the distribution's own copy of an initrd may be lost with the directory
-        "initrd": [at for number in log.with_content(b"\x02\x21\x4c\x18")
-                   for at in boundaries(log, number, before=log.entries[number].sector < SYSTEM_PARTITIONS)],
+        # not the distribution's own copy on a system partition: FAT has no order of writes until all of it is there, as a step ends
+        "initrd": [at for number in log.with_content(b"\x02\x21\x4c\x18") if log.entries[number].sector < SYSTEM_PARTITIONS
+                   for at in boundaries(log, number)],
         "database": [at for number in log.with_content(b"SQLite format 3\x00") for at in boundaries(log, number)],
         "step": [max(entry.number for entry in log.entries if entry.at <= offset) + 1 for offset in moments.values()],
         "any": [entry.number for entry in log.entries],
